@@ -1,0 +1,328 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The process's ring of events, and everything that writes to it from Python.
+
+Nothing here imports a framework, zmq or numpy: `import hpcsampler` loads this module and no other compiled one.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+import os
+
+from ..protocol.phases import Flag, Kind, Phase
+
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident() nogil
+
+cdef extern from "ring.h" nogil:
+    ctypedef struct hps_event:
+        pass
+    ctypedef struct hps_ring:
+        uint64_t head
+        uint64_t dropped
+        void *slots
+        uint64_t mask
+    hps_ring hps_the_ring
+    uint64_t hps_now_ns()
+    bint hps_recording()
+    void hps_emit(uint16_t phase, uint8_t kind, uint8_t flags, uint32_t key, int64_t value)
+    int hps_ring_open(size_t events)
+    void hps_ring_record(bint on)
+    size_t hps_ring_drain(hps_event *out, size_t most)
+    size_t hps_ring_backlog()
+    bint hps_ring_wait(uint64_t least_ns, uint64_t most_ns)
+    void hps_ring_wake()
+
+cdef extern from "graph_mark.h":
+    int hps_graph_mark_register(const char *library, char *error, size_t error_size)
+
+cdef extern from "detach.h" nogil:
+    int hps_start_detached(char **argv, char **envp, int output_fd)
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    static inline int64_t hps_float_bits(double value) { int64_t bits; memcpy(&bits, &value, 8); return bits; }
+    /* The thread that drives the steps. Events of other threads are flagged, so that they never enter the partition. */
+    static unsigned long hps_driver;
+    /* >0 while an outer iterator is timed: what it gets from inner ones is part of it. Per thread. */
+    static __thread int hps_nested;
+    """
+    int64_t hps_float_bits(double value) nogil
+    unsigned long hps_driver
+    int hps_nested
+
+DEF EVENT_BYTES = 24
+
+cdef uint8_t BEGIN = Kind.BEGIN
+cdef uint8_t END = Kind.END
+cdef uint8_t POINT = Kind.POINT
+cdef uint8_t OTHER_THREAD = Flag.OTHER_THREAD
+cdef uint8_t EXACT = Flag.EXACT
+cdef uint8_t FLOAT = Flag.FLOAT
+cdef uint8_t PRODUCTIVE = Flag.PRODUCTIVE
+cdef uint16_t INPUT = Phase.INPUT
+cdef uint16_t STEP = Phase.STEP
+
+
+cdef inline uint8_t here() noexcept nogil:
+    """The flag of the calling thread."""
+    return 0 if PyThread_get_thread_ident() == hps_driver else OTHER_THREAD
+
+
+# ---- the ring ---------------------------------------------------------------------------------------------------
+
+def open_ring(size_t events):
+    """Make the process's ring, for `events` events (a power of two). One that is there already stays."""
+    if events == 0 or events & (events - 1):
+        raise ValueError("events must be a power of two")
+    if hps_ring_open(events) != 0:
+        raise MemoryError(f"no memory for a ring of {events} events")
+
+
+def record(bint on):
+    """Start or stop recording. Not recording, an event costs one load and a branch."""
+    hps_ring_record(on)
+
+
+def recording():
+    """Whether events are recorded."""
+    return hps_recording()
+
+
+def now_ns():
+    """CLOCK_MONOTONIC, in nanoseconds."""
+    return hps_now_ns()
+
+
+def emitted():
+    """Events that entered the ring since it was made."""
+    return hps_the_ring.head
+
+
+def dropped():
+    """Events that found the ring full since it was made."""
+    return hps_the_ring.dropped
+
+
+def capacity():
+    """Events that the ring can hold; 0 without a ring."""
+    return hps_the_ring.mask + 1 if hps_the_ring.slots != NULL else 0
+
+
+def drain():
+    """All events that are complete, oldest first, 24 bytes each, and remove them. One thread at a time."""
+    cdef size_t most = hps_ring_backlog()
+    if most == 0:
+        return b""
+    cdef bytes buffer = PyBytes_FromStringAndSize(NULL, most * EVENT_BYTES)
+    cdef hps_event *out = <hps_event *>PyBytes_AS_STRING(buffer)
+    cdef size_t taken
+    with nogil:
+        taken = hps_ring_drain(out, most)
+    return buffer if taken == most else buffer[:taken * EVENT_BYTES]
+
+
+def wait(double least_s, double most_s):
+    """Sleep without the GIL until there are events, at least `least_s` and at most `most_s` seconds.
+
+    True if there are events. `wake()` ends it at once.
+    """
+    cdef uint64_t least = <uint64_t>(least_s * 1e9)
+    cdef uint64_t most = <uint64_t>(most_s * 1e9)
+    cdef bint ready
+    with nogil:
+        ready = hps_ring_wait(least, most)
+    return ready
+
+
+def wake():
+    """End the current or the next `wait()`."""
+    hps_ring_wake()
+
+
+# ---- writing ----------------------------------------------------------------------------------------------------
+
+def set_driver(unsigned long thread):
+    """Name the thread that drives the steps, by its `threading.get_ident()`."""
+    global hps_driver
+    hps_driver = thread
+
+
+def drives():
+    """Whether the calling thread is the one that drives the steps."""
+    return PyThread_get_thread_ident() == hps_driver
+
+
+def emit(uint16_t phase, uint8_t kind, uint32_t key=0, int64_t value=0, uint8_t flags=0):
+    """Append one event, flagged if it is not from the thread that drives the steps."""
+    hps_emit(phase, kind, flags | here(), key, value)
+
+
+cdef class Span:
+    """A phase as a context manager. Holds no state of a run: one object serves any number of threads and depths."""
+
+    cdef readonly uint16_t phase
+    cdef readonly uint32_t key
+    cdef uint8_t flags
+
+    def __init__(self, uint16_t phase, uint32_t key=0, bint productive=False):
+        self.phase = phase
+        self.key = key
+        self.flags = PRODUCTIVE if productive else 0
+
+    def __enter__(self):
+        hps_emit(self.phase, BEGIN, self.flags | here(), self.key, 0)
+        return None
+
+    def __exit__(self, kind, error, traceback):
+        hps_emit(self.phase, END, self.flags | here(), self.key, 0)
+        return None
+
+
+cdef class StepSpan:
+    """`count` training steps as a context manager; they count unless an exception leaves the block."""
+
+    cdef readonly int64_t count
+
+    def __init__(self, int64_t count=1):
+        self.count = count
+
+    def __enter__(self):
+        global hps_driver
+        # Whoever says "this is my step" drives the steps.
+        hps_driver = PyThread_get_thread_ident()
+        hps_emit(STEP, BEGIN, 0, 0, 0)
+        return None
+
+    def __exit__(self, kind, error, traceback):
+        hps_emit(STEP, END, EXACT, 0, self.count if kind is None else 0)
+        return None
+
+
+cdef class Marks:
+    """Names and their ids, and the quickest way from `mark(name, value)` to an event."""
+
+    cdef dict ids
+    cdef object register
+
+    def __init__(self, dict ids, register):
+        """`register(name)` gives a new name its id, or 0 if it can't have one."""
+        self.ids = ids
+        self.register = register
+
+    def __call__(self, name, value=0):
+        """Say that something happened, with a whole number or a float. Costs nothing while not recording."""
+        if not hps_recording():
+            return None
+        cdef object number = self.ids.get(name)
+        if number is None:
+            number = self.register(name)
+        cdef uint16_t phase = number
+        if phase == 0:
+            return None
+        if type(value) is int:
+            hps_emit(phase, POINT, here(), 0, <int64_t>value)
+        else:
+            hps_emit(phase, POINT, here() | FLOAT, 0, hps_float_bits(<double>float(value)))
+        return None
+
+
+# ---- iterators --------------------------------------------------------------------------------------------------
+
+cdef class Nested:
+    """While inside, `timed_next` passes straight through: an outer iterator is being timed."""
+
+    def __enter__(self):
+        global hps_nested
+        hps_nested += 1
+
+    def __exit__(self, kind, error, traceback):
+        global hps_nested
+        hps_nested -= 1
+
+
+def timed_next(original, in_graph, context, str key_attribute, new_key, *, bint outer=False):
+    """A method that times `original(self)`, the blocking "give me the next element" of an eager iterator.
+
+    original: the method as it was.
+    in_graph: called as `in_graph(original, self)` instead when a graph is being traced.
+    context: TensorFlow's eager context; its `_thread_local_data.is_eager` tells which of the two it is.
+    key_attribute: name of the attribute of an iterator that holds its key; `new_key(self)` sets and returns it.
+    outer: the iterator gets its elements from others that are timed too; only it counts.
+    """
+    cdef bint is_outer = outer
+
+    def next_element(self):
+        global hps_nested
+        if hps_nested:
+            return original(self)
+        if not context._thread_local_data.is_eager:
+            return in_graph(original, self)
+        if not hps_recording():
+            return original(self)
+        cdef uint32_t key
+        try:
+            key = getattr(self, key_attribute)
+        except AttributeError:
+            key = new_key(self)
+        cdef uint8_t flags = here()
+        cdef int64_t got = 0
+        hps_emit(INPUT, BEGIN, flags, key, 0)
+        if is_outer:
+            hps_nested += 1
+        try:
+            element = original(self)
+            got = 1
+        finally:
+            if is_outer:
+                hps_nested -= 1
+            hps_emit(INPUT, END, flags, key, got)
+        return element
+
+    return next_element
+
+
+# ---- TensorFlow and the world outside ---------------------------------------------------------------------------
+
+def register_graph_mark(str library):
+    """Register the op `HpcsamplerMark` with the TensorFlow that this process has loaded from `library`.
+
+    Raises `RuntimeError` with the reason where that can't be. Doing it twice is harmless.
+    """
+    cdef char error[256]
+    if hps_graph_mark_register(os.fsencode(library), error, sizeof(error)) != 0:
+        raise RuntimeError(error.decode(errors="replace"))
+
+
+def start_detached(list arguments, dict environment, int output_fd):
+    """Start a program that is no child of this process: no SIGCHLD, no zombie, unseen by the program's own `wait()`.
+
+    arguments[0] is a path. The program gets a session of its own, /dev/null as stdin, `output_fd` as stdout and
+    stderr, no other descriptor. Raises `OSError`.
+    """
+    cdef list keep = [os.fsencode(a) for a in arguments]
+    cdef list pairs = [os.fsencode(k) + b"=" + os.fsencode(v) for k, v in environment.items()]
+    cdef char **argv = <char **>calloc(len(keep) + 1, sizeof(char *))
+    cdef char **envp = <char **>calloc(len(pairs) + 1, sizeof(char *))
+    cdef Py_ssize_t i
+    cdef int error
+    try:
+        if argv == NULL or envp == NULL:
+            raise MemoryError
+        for i in range(len(keep)):
+            argv[i] = PyBytes_AS_STRING(keep[i])
+        for i in range(len(pairs)):
+            envp[i] = PyBytes_AS_STRING(pairs[i])
+        with nogil:
+            error = hps_start_detached(argv, envp, output_fd)
+    finally:
+        free(argv)
+        free(envp)
+    if error != 0:
+        raise OSError(error, os.strerror(error), arguments[0])

@@ -1,0 +1,459 @@
+#include "timeline.h"
+
+#include <string.h>
+
+/* ---- time ------------------------------------------------------------------------------------------------------ */
+
+static hps_time_slot *slot_at(hps_timeline *self, uint64_t index) {
+    hps_time_slot *slot = &self->slots[index % HPS_SLOTS];
+    if (slot->index != index) {
+        memset(slot, 0, sizeof *slot);
+        slot->index = index;
+    }
+    return slot;
+}
+
+static hps_detail *detail_of(hps_timeline *self, uint16_t phase, uint32_t key) {
+    for (int i = 0; i < self->detail_count; i++) {
+        if (self->details[i].key == key && self->details[i].phase == phase) {
+            return &self->details[i];
+        }
+    }
+    if (self->detail_count == HPS_DETAILS_MOST) {
+        return NULL;
+    }
+    hps_detail *detail = &self->details[self->detail_count++];
+    *detail = (hps_detail){key, phase, 0};
+    return detail;
+}
+
+/* Charge everything up to `t_ns` to the category that is on. */
+static void advance(hps_timeline *self, uint64_t t_ns) {
+    if (t_ns <= self->now_ns) {
+        return;
+    }
+    uint64_t span = t_ns - self->now_ns;
+    self->totals_ns[self->category] += span;
+    if (self->phase != 0) {
+        hps_detail *detail = detail_of(self, self->phase, self->key);
+        if (detail != NULL) {
+            detail->ns += span;
+        }
+    }
+    uint64_t from = self->now_ns;
+    uint64_t oldest = t_ns / HPS_SLOT_NS < HPS_SLOTS ? 0 : (t_ns / HPS_SLOT_NS - HPS_SLOTS + 1) * HPS_SLOT_NS;
+    if (from < oldest) {
+        from = oldest; /* no window looks back that far */
+    }
+    while (from < t_ns) {
+        uint64_t index = from / HPS_SLOT_NS;
+        uint64_t end = (index + 1) * HPS_SLOT_NS;
+        if (end > t_ns) {
+            end = t_ns;
+        }
+        slot_at(self, index)->ns[self->category] += (uint32_t)(end - from);
+        from = end;
+    }
+    self->now_ns = t_ns;
+}
+
+static int precedence(uint8_t category) { return category == HPS_USER_PRODUCTIVE ? HPS_USER : category; }
+
+/* Which category is on from now on: the open interval of the highest precedence, among equals the youngest. */
+static void decide(hps_timeline *self) {
+    uint8_t category = self->started ? HPS_HOST : HPS_STARTUP;
+    uint16_t phase = 0;
+    uint32_t key = 0;
+    uint64_t begin = 0;
+    if (self->lost || self->paused) {
+        category = HPS_UNCOVERED;
+    } else {
+        for (int i = 0; i < self->open_count; i++) {
+            const hps_open *open = &self->open[i];
+            int order = precedence(open->category) - precedence(category);
+            if (order < 0 || (order == 0 && open->begin_ns >= begin)) {
+                category = open->category;
+                phase = open->phase;
+                key = open->key;
+                begin = open->begin_ns;
+            }
+        }
+    }
+    if (category != self->category || phase != self->phase || key != self->key) {
+        self->category = category;
+        self->phase = phase;
+        self->key = key;
+        self->since_ns = self->now_ns;
+    }
+}
+
+/* ---- open intervals -------------------------------------------------------------------------------------------- */
+
+static uint8_t category_of(uint16_t phase, uint8_t flags) {
+    if (phase >= HPS_FIRST_USER_PHASE) {
+        return flags & HPS_PRODUCTIVE ? HPS_USER_PRODUCTIVE : HPS_USER;
+    }
+    return phase >= 1 && phase <= HPS_HOST ? (uint8_t)phase : 0;
+}
+
+static hps_open *find_open(hps_timeline *self, uint16_t phase, uint32_t key) {
+    for (int i = self->open_count - 1; i >= 0; i--) {
+        if (self->open[i].phase == phase && self->open[i].key == key) {
+            return &self->open[i];
+        }
+    }
+    return NULL;
+}
+
+static void open_interval(hps_timeline *self, const hps_event *event) {
+    uint8_t category = category_of(event->phase, event->flags);
+    if (category == 0) {
+        return;
+    }
+    hps_open *open = find_open(self, event->phase, event->key);
+    if (open != NULL) {
+        if (event->flags & HPS_GRAPH) {
+            open->begin_ns = self->now_ns; /* an error swallowed the end of the last one */
+            open->depth = 1;
+        } else {
+            open->depth++;
+        }
+        return;
+    }
+    if (self->open_count == HPS_OPEN_MOST) {
+        self->overflow++;
+        return;
+    }
+    self->open[self->open_count++] = (hps_open){
+        self->now_ns, event->key, event->phase, category, (event->flags & HPS_GRAPH) != 0, 1};
+}
+
+static void remove_open(hps_timeline *self, hps_open *open) {
+    *open = self->open[--self->open_count];
+}
+
+static bool close_interval(hps_timeline *self, uint16_t phase, uint32_t key) {
+    hps_open *open = find_open(self, phase, key);
+    if (open == NULL) {
+        self->unmatched++;
+        return false;
+    }
+    if (--open->depth == 0) {
+        remove_open(self, open);
+    }
+    return true;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------------------------- */
+
+static hps_source *source_of(hps_timeline *self, uint32_t key) {
+    for (int i = 0; i < self->source_count; i++) {
+        if (self->sources[i].key == key) {
+            return &self->sources[i];
+        }
+    }
+    if (self->source_count == HPS_SOURCES_MOST) {
+        self->overflow++;
+        return NULL;
+    }
+    hps_source *source = &self->sources[self->source_count++];
+    *source = (hps_source){.key = key};
+    return source;
+}
+
+static void count_steps(hps_timeline *self, uint64_t n) {
+    if (n == 0) {
+        return;
+    }
+    self->steps += n;
+    slot_at(self, self->now_ns / HPS_SLOT_NS)->steps += (uint32_t)n;
+    uint64_t evaluation = self->totals_ns[HPS_EVALUATION];
+    if (self->last_step_ns != 0) {
+        uint64_t between = self->now_ns - self->last_step_ns;
+        uint64_t validation = evaluation - self->evaluation_mark_ns;
+        hps_step_time *entry = &self->step_times[self->step_time_count++ % HPS_STEP_TIMES];
+        entry->end_ms = (uint32_t)((self->now_ns - self->start_ns) / 1000000u);
+        entry->ms = (float)((double)(between > validation ? between - validation : 0) / 1e6 / (double)n);
+    }
+    self->last_step_ns = self->now_ns;
+    self->evaluation_mark_ns = evaluation;
+}
+
+static void count_evaluation(hps_timeline *self, uint64_t n) {
+    self->evaluation_steps += n;
+    slot_at(self, self->now_ns / HPS_SLOT_NS)->evaluation_steps += (uint32_t)n;
+}
+
+/* The inferred step ends. `counts`: it was one; else an explicit step told that it was none of its own. */
+static void close_inferred(hps_timeline *self, bool counts) {
+    uint32_t key = self->inferred_source;
+    if (key == 0) {
+        return;
+    }
+    self->inferred_source = 0;
+    hps_open *open = find_open(self, self->inferred_evaluates ? HPS_EVALUATION : HPS_STEP, key);
+    if (open != NULL) {
+        remove_open(self, open);
+    }
+    if (!counts) {
+        return;
+    }
+    if (self->inferred_evaluates) {
+        count_evaluation(self, 1);
+    } else {
+        count_steps(self, 1);
+        self->fallback_steps += self->inferred_is_fallback;
+    }
+}
+
+/* An element has come. Outside of steps that someone tells, it starts one: a training step if gradients are computed
+ * from this iterator or, while none are from any, if it is the first iterator that the program consumed; an
+ * evaluation step if it is another that is consumed in a row. An iterator that only alternates with the one that
+ * trains is part of that one's step. */
+static void element_came(hps_timeline *self, hps_source *source) {
+    bool in_a_row = self->last_source == source->key;
+    self->last_source = source->key;
+    if (self->first_source == 0) {
+        self->first_source = source->key;
+    }
+    source->elements++;
+    if (self->scope_depth > 0) {
+        self->scope_elements++;
+        return;
+    }
+    for (int i = 0; i < self->open_count; i++) {
+        if (self->open[i].phase == HPS_EVALUATION && self->open[i].key != self->inferred_source) {
+            self->batch_elements++;
+            return;
+        }
+    }
+    if (source->explicit) {
+        return;
+    }
+    bool fallback = !self->trained_any && !self->explicit_any && source->key == self->first_source;
+    bool trains = source->trains || fallback;
+    if (!trains && !in_a_row) {
+        return;
+    }
+    if (self->inferred_source != 0) {
+        close_inferred(self, true);
+    }
+    self->inferred_source = source->key;
+    self->inferred_evaluates = !trains;
+    self->inferred_is_fallback = fallback && !source->trains;
+    hps_event begin = {self->now_ns, 0, source->key, trains ? HPS_STEP : HPS_EVALUATION, HPS_BEGIN, HPS_GRAPH};
+    open_interval(self, &begin);
+    self->started = true;
+}
+
+static void step_event(hps_timeline *self, const hps_event *event) {
+    if (event->flags & HPS_GRAPH) { /* consumption of that source is over: the function ended, the iterator is gone */
+        if (event->kind == HPS_END && self->inferred_source == event->key) {
+            close_inferred(self, true);
+        }
+        return;
+    }
+    if (event->kind == HPS_BEGIN) {
+        if (self->inferred_source != 0 && !self->inferred_evaluates) {
+            hps_source *source = source_of(self, self->inferred_source);
+            if (source != NULL) {
+                source->explicit = true;
+            }
+            close_inferred(self, false);
+        }
+        if (self->scope_depth++ == 0) {
+            self->scope_elements = 0;
+        }
+        self->explicit_any = true;
+        self->started = true;
+        open_interval(self, event);
+    } else if (event->kind == HPS_END && close_interval(self, event->phase, event->key)) {
+        if (--self->scope_depth == 0) {
+            bool exact = (event->flags & HPS_EXACT) != 0 || self->scope_elements == 0;
+            count_steps(self, exact ? (uint64_t)(event->value > 0 ? event->value : 0) : self->scope_elements);
+        }
+    }
+}
+
+static void input_event(hps_timeline *self, const hps_event *event) {
+    if (event->kind == HPS_END && (event->flags & HPS_ABORT)) {
+        for (int i = self->open_count - 1; i >= 0; i--) {
+            if (self->open[i].phase == event->phase && self->open[i].graph) {
+                remove_open(self, &self->open[i]);
+            }
+        }
+        return;
+    }
+    hps_source *source = source_of(self, event->key);
+    if (event->kind == HPS_POINT) {
+        if (source != NULL && event->value == HPS_ROLE_TRAIN) {
+            source->trains = true;
+            self->trained_any = true;
+        }
+    } else if (event->kind == HPS_BEGIN) {
+        if (self->inferred_source == event->key) {
+            close_inferred(self, true);
+        }
+        open_interval(self, event);
+    } else if (event->kind == HPS_END) {
+        close_interval(self, event->phase, event->key);
+        if (event->value > 0 && source != NULL) {
+            element_came(self, source);
+        }
+    }
+}
+
+/* The whole evaluation has key 0 and each of its batches key 1, so that batches can be counted. */
+static void evaluation_event(hps_timeline *self, const hps_event *event) {
+    if (event->kind == HPS_BEGIN) {
+        close_inferred(self, true);
+        self->batch_elements = 0;
+        self->started = true;
+        open_interval(self, event);
+    } else if (event->kind == HPS_END && close_interval(self, event->phase, event->key) && event->key == 1) {
+        count_evaluation(self, self->batch_elements > 0 ? self->batch_elements : (uint64_t)(event->value > 0 ? event->value : 0));
+        self->batch_elements = 0;
+    }
+}
+
+/* ---- events ---------------------------------------------------------------------------------------------------- */
+
+static void mark_event(hps_timeline *self, const hps_event *event) {
+    hps_mark *mark = NULL;
+    for (int i = 0; i < self->mark_count && mark == NULL; i++) {
+        if (self->marks[i].id == event->phase) {
+            mark = &self->marks[i];
+        }
+    }
+    if (mark == NULL) {
+        if (self->mark_count == HPS_MARKS_MOST) {
+            self->overflow++;
+            return;
+        }
+        mark = &self->marks[self->mark_count++];
+        *mark = (hps_mark){.id = event->phase};
+    }
+    mark->count++;
+    mark->last = event->value;
+    mark->is_float = (event->flags & HPS_FLOAT) != 0;
+}
+
+static void fold(hps_timeline *self, const hps_event *event) {
+    self->events++;
+    if (event->phase >= HPS_FIRST_USER_PHASE && event->kind == HPS_POINT) {
+        mark_event(self, event); /* a mark says the same from any thread */
+        return;
+    }
+    if (event->flags & HPS_OTHER_THREAD) {
+        return;
+    }
+    if (event->t_ns < self->now_ns) {
+        self->late++;
+    }
+    advance(self, event->t_ns);
+    self->lost = false;
+    switch (event->phase) {
+    case HPS_INPUT:
+        input_event(self, event);
+        break;
+    case HPS_STEP:
+        step_event(self, event);
+        break;
+    case HPS_EVALUATION:
+        evaluation_event(self, event);
+        break;
+    case HPS_HOST: /* a point that says whether recording stops or goes on here */
+        if (event->kind == HPS_POINT) {
+            self->paused = event->value != 0;
+            hps_timeline_gap(self);
+            self->lost = false;
+        }
+        break;
+    default:
+        if (event->kind == HPS_BEGIN) {
+            open_interval(self, event);
+        } else if (event->kind == HPS_END) {
+            close_interval(self, event->phase, event->key);
+        }
+    }
+    decide(self);
+}
+
+void hps_timeline_start(hps_timeline *self, uint64_t start_ns) {
+    memset(self, 0, sizeof *self);
+    self->start_ns = self->now_ns = self->since_ns = start_ns;
+    decide(self);
+}
+
+void hps_timeline_feed(hps_timeline *self, hps_event *events, size_t count, uint64_t watermark_ns) {
+    /* Threads take their time stamps before their place in the ring, so neighbours may be swapped: nearly sorted,
+     * which is what insertion is good at. A forged batch must not cost quadratic time: it may move each event by
+     * 64 places only. */
+    for (size_t i = 1; i < count; i++) {
+        hps_event event = events[i];
+        size_t j = i;
+        while (j > 0 && i - j < 64 && events[j - 1].t_ns > event.t_ns) {
+            events[j] = events[j - 1];
+            j--;
+        }
+        events[j] = event;
+    }
+    for (size_t i = 0; i < count; i++) {
+        /* Nothing can be from after the drain. Without this a forged time would move the clock for good. */
+        if (events[i].t_ns > watermark_ns) {
+            events[i].t_ns = watermark_ns;
+        }
+        fold(self, &events[i]);
+    }
+    advance(self, watermark_ns);
+}
+
+void hps_timeline_gap(hps_timeline *self) {
+    self->open_count = 0;
+    self->scope_depth = 0;
+    self->inferred_source = 0;
+    self->last_step_ns = 0;
+    self->lost = true;
+    decide(self);
+}
+
+uint64_t hps_timeline_steps(const hps_timeline *self) {
+    /* Elements of the first iterator stood for steps only as long as nothing better was known. */
+    return self->steps - (self->trained_any || self->explicit_any ? self->fallback_steps : 0);
+}
+
+void hps_timeline_window(const hps_timeline *self, uint64_t width_ns, uint64_t ns[HPS_CATEGORIES], uint64_t steps[2]) {
+    memset(ns, 0, HPS_CATEGORIES * sizeof *ns);
+    steps[0] = steps[1] = 0;
+    uint64_t last = self->now_ns / HPS_SLOT_NS;
+    uint64_t count = width_ns / HPS_SLOT_NS;
+    if (count >= HPS_SLOTS) {
+        count = HPS_SLOTS - 1;
+    }
+    for (uint64_t index = last > count ? last - count : 0; index <= last; index++) {
+        const hps_time_slot *slot = &self->slots[index % HPS_SLOTS];
+        if (slot->index != index) {
+            continue;
+        }
+        for (int category = 0; category < HPS_CATEGORIES; category++) {
+            ns[category] += slot->ns[category];
+        }
+        steps[0] += slot->steps;
+        steps[1] += slot->evaluation_steps;
+    }
+}
+
+size_t hps_timeline_step_times(const hps_timeline *self, uint64_t since_ns, float *out, size_t most) {
+    uint64_t newest = self->step_time_count;
+    uint64_t oldest = newest > HPS_STEP_TIMES ? newest - HPS_STEP_TIMES : 0;
+    uint64_t since_ms = since_ns > self->start_ns ? (since_ns - self->start_ns) / 1000000u : 0;
+    size_t n = 0;
+    while (newest > oldest && n < most) {
+        const hps_step_time *entry = &self->step_times[--newest % HPS_STEP_TIMES];
+        if (entry->end_ms < since_ms) {
+            break;
+        }
+        out[n++] = entry->ms;
+    }
+    return n;
+}

@@ -1,0 +1,1 @@
+"""What the sampler, the collector and the viewer agree on. Pure data and functions: no I/O."""

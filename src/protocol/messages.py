@@ -1,0 +1,229 @@
+"""Messages from a rank to its node's daemon: msgpack arrays `[schema, type, rank_key, seq, …]`.
+
+Decoding is strict and bounded: whatever is not exactly a message of this schema raises `ProtocolError`, whose
+`reason` is one of a few fixed words so that the daemon can count by it. Nothing on the wire is ever executed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgpack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMA: Final = 1
+EVENT_SIZE: Final = 24
+"""Bytes of one event: t_ns u64, value i64, key u32, phase u16, kind u8, flags u8, little-endian."""
+MAX_MESSAGE_BYTES: Final = 4 << 20
+MAX_TEXT: Final = 4096
+"""Longest string in a message, in characters: longer names are cut by the sender."""
+MAX_NAMES: Final = 4096
+U64: Final = 1 << 64
+
+
+class ProtocolError(ValueError):
+    """A message that is not one of ours. `reason`: oversized, garbage, schema, type or field."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who a rank is. Repeated every few seconds, so that a daemon that starts late knows it too."""
+
+    rank_key: str
+    seq: int
+    pid: int
+    start_ticks: int
+    """Start of the process in clock ticks since boot (field 22 of /proc/PID/stat): tells a reused pid."""
+    uid: int
+    host: str
+    job: str
+    rank: int
+    local_rank: int
+    world_size: int
+    program: str
+    framework: str
+    """For example `tensorflow 2.21.0`; empty while none is imported."""
+    version: str
+    """Of hpcsampler in the rank."""
+    attach_ns: int
+    """CLOCK_MONOTONIC at `attach()`."""
+    monotonic_ns: int
+    realtime_ns: int
+    """CLOCK_REALTIME at `monotonic_ns`: aligns clocks of different nodes."""
+    visible_devices: str
+    """CUDA_VISIBLE_DEVICES as the rank sees it; empty if unset."""
+    notes: list[str]
+    """Sentences for the user about what this rank could not hook."""
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """A batch of events, in the order in which they entered the ring."""
+
+    rank_key: str
+    seq: int
+    watermark_ns: int
+    """CLOCK_MONOTONIC when the ring was drained: nothing older is still to come."""
+    first: int
+    """Ordinal of the first event of `records` among all that ever entered this rank's ring."""
+    dropped: int
+    """Events lost in the rank since attach, because its ring or its queue was full."""
+    overhead_ns: int
+    """CPU time the sampler itself has used in this rank since attach."""
+    records: bytes
+    """`EVENT_SIZE` bytes each."""
+
+    @property
+    def count(self) -> int:
+        """Number of events."""
+        return len(self.records) // EVENT_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Texts for ids: user phases (ids from `FIRST_USER_PHASE`) and iterators (keys of input events)."""
+
+    rank_key: str
+    seq: int
+    phases: Mapping[int, str]
+    iterators: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bye:
+    """The rank detaches or ends in good order."""
+
+    rank_key: str
+    seq: int
+    reason: str
+
+
+Message: TypeAlias = Hello | Events | Names | Bye
+
+
+def encode(message: Message) -> bytes:
+    """One message as bytes."""
+    body: list[Any]
+    match message:
+        case Events():
+            body = [
+                message.watermark_ns, message.first, message.dropped, message.overhead_ns, message.records,
+            ]
+            kind = "events"
+        case Hello():
+            content = asdict(message)
+            del content["rank_key"], content["seq"]
+            body, kind = [content], "hello"
+        case Names():
+            body, kind = [dict(message.phases), dict(message.iterators)], "names"
+        case Bye():
+            body, kind = [message.reason], "bye"
+    packed: bytes = msgpack.packb([SCHEMA, kind, message.rank_key, message.seq, *body])
+    return packed
+
+
+def decode(data: bytes) -> Message:
+    """The message in `data`.
+
+    Raises `ProtocolError` for everything else: too long (`oversized`), not msgpack or cut short (`garbage`),
+    another schema (`schema`), an unknown type (`type`), a field of the wrong type or out of range (`field`).
+    """
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise ProtocolError("oversized", f"{len(data)} bytes, at most {MAX_MESSAGE_BYTES} are taken")
+    try:
+        items = msgpack.unpackb(
+            data, strict_map_key=False, max_array_len=64, max_map_len=MAX_NAMES, max_str_len=MAX_TEXT * 4,
+        )
+    except Exception as error:  # msgpack raises half a dozen unrelated types on bad input
+        raise ProtocolError("garbage", f"not msgpack: {error}") from None
+    if not isinstance(items, list) or len(items) < 4:
+        raise ProtocolError("garbage", "not an array of at least four items")
+    schema, kind, rank_key, seq, *body = items
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise ProtocolError("schema", f"schema {str(schema)[:40]}, this daemon reads {SCHEMA}")
+    if not isinstance(rank_key, str) or not 0 < len(rank_key) <= 64:
+        raise ProtocolError("field", "rank_key is not a short string")
+    _check_int("seq", seq)
+    decoder = _DECODERS.get(kind) if isinstance(kind, str) else None
+    if decoder is None:
+        raise ProtocolError("type", f"unknown type {str(kind)[:40]!r}")
+    return decoder(rank_key, seq, body)
+
+
+def _decode_events(rank_key: str, seq: int, body: list[Any]) -> Events:
+    _check_length("events", body, 5)
+    *numbers, records = body
+    for name, number in zip(("watermark_ns", "first", "dropped", "overhead_ns"), numbers, strict=True):
+        _check_int(name, number)
+    if not isinstance(records, bytes) or len(records) % EVENT_SIZE:
+        raise ProtocolError("field", f"records are not a bin of {EVENT_SIZE}-byte events")
+    return Events(rank_key, seq, *numbers, records)
+
+
+def _decode_hello(rank_key: str, seq: int, body: list[Any]) -> Hello:
+    _check_length("hello", body, 1)
+    content = body[0]
+    if not isinstance(content, dict):
+        raise ProtocolError("field", "hello without a map")
+    values: dict[str, Any] = {}
+    for name, kind in _HELLO_FIELDS.items():
+        value = content.get(name)
+        if kind == "int":
+            # A rank or a local rank that nothing told is -1; all else is counted from 0.
+            _check_int(name, value, least=-1)
+        elif kind == "str":
+            _check_text(name, value)
+        else:
+            if not isinstance(value, list) or len(value) > 64:
+                raise ProtocolError("field", f"{name} is not a short list")
+            for item in value:
+                _check_text(name, item)
+        values[name] = value
+    return Hello(rank_key, seq, **values)
+
+
+def _decode_names(rank_key: str, seq: int, body: list[Any]) -> Names:
+    _check_length("names", body, 2)
+    for table in body:
+        if not isinstance(table, dict):
+            raise ProtocolError("field", "names without a map")
+        for key, text in table.items():
+            _check_int("id", key)
+            _check_text("name", text)
+    return Names(rank_key, seq, *body)
+
+
+def _decode_bye(rank_key: str, seq: int, body: list[Any]) -> Bye:
+    _check_length("bye", body, 1)
+    _check_text("reason", body[0])
+    return Bye(rank_key, seq, body[0])
+
+
+_DECODERS = {"events": _decode_events, "hello": _decode_hello, "names": _decode_names, "bye": _decode_bye}
+_HELLO_FIELDS = {
+    field.name: str(field.type) for field in fields(Hello) if field.name not in {"rank_key", "seq"}
+}
+
+
+def _check_length(kind: str, body: list[Any], length: int) -> None:
+    # Later versions may append items; fewer than this schema's is an error.
+    if len(body) < length:
+        raise ProtocolError("field", f"{kind} has {len(body)} of {length} items")
+    del body[length:]
+
+
+def _check_int(name: str, value: object, least: int = 0) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < U64:
+        raise ProtocolError("field", f"{name} is not an integer from {least} to 2^64-1")
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise ProtocolError("field", f"{name} is not a string of at most {MAX_TEXT} characters")

@@ -1,0 +1,1 @@
+"""What lives in the rank: hooks write events to the ring, one thread sends them."""

@@ -1,0 +1,1 @@
+"""What people look at. Reads snapshots, and nothing else of ours."""
