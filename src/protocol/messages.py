@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgpack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 SCHEMA: Final = 1
 EVENT_SIZE: Final = 24
@@ -159,12 +159,14 @@ def decode(data: bytes) -> Message:
 
 def _decode_events(rank_key: str, seq: int, body: list[Any]) -> Events:
     _check_length("events", body, 5)
-    *numbers, records = body
+    numbers: list[int] = body[:4]
+    records = body[4]
     for name, number in zip(("watermark_ns", "first", "dropped", "overhead_ns"), numbers, strict=True):
         _check_int(name, number)
     if not isinstance(records, bytes) or len(records) % EVENT_SIZE:
         raise ProtocolError("field", f"records are not a bin of {EVENT_SIZE}-byte events")
-    return Events(rank_key, seq, *numbers, records)
+    watermark_ns, first, dropped, overhead_ns = numbers
+    return Events(rank_key, seq, watermark_ns, first, dropped, overhead_ns, records)
 
 
 def _decode_hello(rank_key: str, seq: int, body: list[Any]) -> Hello:
@@ -206,7 +208,7 @@ def _decode_bye(rank_key: str, seq: int, body: list[Any]) -> Bye:
     return Bye(rank_key, seq, body[0])
 
 
-_DECODERS = {"events": _decode_events, "hello": _decode_hello, "names": _decode_names, "bye": _decode_bye}
+_DECODERS: Final[dict[str, Callable[[str, int, list[Any]], Message]]] = {"events": _decode_events, "hello": _decode_hello, "names": _decode_names, "bye": _decode_bye}
 _HELLO_FIELDS = {
     field.name: str(field.type) for field in fields(Hello) if field.name not in {"rank_key", "seq"}
 }
