@@ -74,7 +74,8 @@ class Events:
     first: int
     """Ordinal of the first event of `records` among all that ever entered this rank's ring."""
     dropped: int
-    """Events lost in the rank since attach, because its ring or its queue was full."""
+    """Events since attach that found the ring full. They have no ordinal; what is lost after the ring shows as a gap
+    between ordinals, and counts once."""
     overhead_ns: int
     """CPU time the sampler itself has used in this rank since attach."""
     records: bytes
