@@ -1,8 +1,8 @@
 """The daemon: one loop that takes in what ranks send and publishes what came of it.
 
-It does not wake for each message. It wakes when a snapshot is due, takes in all that has come, and publishes once:
-eight ranks that send ten times a second would else wake it eighty times for five snapshots. Where so much comes
-that the queues would run full until then, it wakes sooner.
+It does not wake for each message. It wakes when a snapshot is due, takes in all that has come, and publishes
+once: eight ranks that send ten times a second would else wake it eighty times for five snapshots. Where so
+much comes that the queues would run full until then, it wakes sooner.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LEAST_PUBLISH_S: Final = 0.02
 
 
 def log(text: str) -> None:
-    """Say something on stderr, which is the log of a daemon in the background. A log that is too long starts anew."""
+    """Write a line to stderr, the log of a daemon in the background. A log that is too long starts anew."""
     try:
         status = os.fstat(2)
         if status.st_size > LOG_BYTES:
@@ -143,7 +143,8 @@ class Daemon:
         daemon["rejected"] = dict(self._ingest.rejected)
         daemon["gpu_status"] = gpus.status
         moment = Moment(self._node, now_ns, time.time())
-        self._sockets.publish(encode_snapshot(build(moment, list(self._ranks), gpus.gpus, self._host_now, daemon)))
+        snapshot = build(moment, list(self._ranks), gpus.gpus, self._host_now, daemon)
+        self._sockets.publish(encode_snapshot(snapshot))
 
     def _housekeep(self, now: float) -> None:
         now_ns = time.monotonic_ns()
@@ -213,7 +214,7 @@ def _called(state: RankState) -> str:
 
 
 def _allow_descriptors() -> None:
-    """A rank needs four: its connection, its process, and two files of /proc."""
+    # A rank needs four: its connection, its process, and two files of /proc.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 1 << 16 if hard == resource.RLIM_INFINITY else min(hard, 1 << 16)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,7 +1,7 @@
-"""The node's GPUs, as NVML tells it, read in a thread of their own: a call into a driver that lost a GPU can hang.
+"""The node's GPUs, as NVML tells it, read in a thread of their own: a driver that lost a GPU can hang.
 
-A machine without a GPU or a driver is normal and said so in words. Each value stands alone: what this GPU or this
-driver does not support is absent, and not asked for again.
+A machine without a GPU or a driver is normal and said so in words. Each value stands alone: what this GPU or
+this driver does not support is absent, and not asked for again.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsampler.protocol.snapshot import GpuValues
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from hpcsampler.protocol.snapshot import GpuValues
 
 HUNG_S: Final = 2.0
 """A call that takes longer is said to hang; most take microseconds, some tens of milliseconds."""
@@ -53,8 +53,8 @@ class GpuSampler:
         self._interval_s = interval_s
         self._stop = threading.Event()
         self._state = GpuState("looking for GPUs")
-        # Set for as long as a round of calls lasts. Written by the thread, read by the daemon: single attributes,
-        # each replaced as a whole.
+        # Set for as long as a round of calls lasts. Written by the thread, read by the daemon: single
+        # attributes, each replaced as a whole.
         self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="hpcsampler-nvml", daemon=True)
 
@@ -68,7 +68,7 @@ class GpuSampler:
         self._thread.join(timeout=0.2)
 
     def state(self) -> GpuState:
-        """Give the newest reading. While a call hangs there are no values: old ones would be taken for new."""
+        """Give the newest reading; no values while a call hangs: old ones would be taken for new."""
         busy_since = self._busy_since
         if busy_since is None or (hung_s := time.monotonic() - busy_since) < HUNG_S:
             return self._state
@@ -138,7 +138,7 @@ class _Device:
     uuid: str = ""
     name: str = ""
     _unsupported: set[str] = field(default_factory=set)
-    _slow: GpuValues = field(default_factory=lambda: {})  # noqa: PIE807 - a TypedDict, for the type checker
+    _slow: GpuValues = field(default_factory=_no_values)
     _pids: frozenset[int] = frozenset()
 
     def read(self, *, slow: bool) -> GpuReading:
@@ -191,6 +191,10 @@ class _Device:
             elif error.value in {nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNINITIALIZED}:
                 raise
             return None
+
+
+def _no_values() -> GpuValues:
+    return {}
 
 
 def _text(value: str | bytes) -> str:

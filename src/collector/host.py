@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,15 @@ class CpuTicks:
 
 
 def cpu_ticks(stat: bytes) -> CpuTicks:
-    """From the first line of /proc/stat. Waiting for I/O is idle; guests are already in user time."""
-    user, nice, system, idle, iowait, irq, softirq, steal = (int(n) for n in stat.split(b"\n", 1)[0].split()[1:9])
+    """Parse the first line of /proc/stat. Waiting for I/O is idle; guests are already in user time."""
+    ticks = stat.split(b"\n", 1)[0].split()[1:9]
+    user, nice, system, idle, iowait, irq, softirq, steal = (int(number) for number in ticks)
     busy = user + nice + system + irq + softirq + steal
     return CpuTicks(busy, busy + idle + iowait)
 
 
 def memory_bytes(meminfo: bytes) -> tuple[int, int]:
-    """`(used, total)` from /proc/meminfo: used is what programs could not get without swapping."""
+    """Parse /proc/meminfo: `(used, total)`, where used is what programs could not get without swapping."""
     kib = {}
     for line in meminfo.splitlines():
         name, _, rest = line.partition(b":")
@@ -44,26 +46,22 @@ class HostSampler:
     _before: CpuTicks | None = None
 
     def read(self) -> HostSnapshot:
-        """Give the node's numbers now; what can't be read is absent. The CPU is averaged since the last call."""
+        """Give the node's numbers; what can't be read is absent. The CPU is averaged since the last call."""
         found: HostSnapshot = {}
         if count := os.cpu_count():
             found["cpu_count"] = count
-        try:
+        # In a sandbox any of these files may be missing.
+        with suppress(OSError, ValueError):
             ticks = cpu_ticks(self._pread("/proc/stat"))
             if self._before is not None and ticks.total > self._before.total:
                 busy = (ticks.busy - self._before.busy) / (ticks.total - self._before.total)
                 found["cpu_percent"] = 100.0 * min(max(busy, 0.0), 1.0)
             self._before = ticks
-        except (OSError, ValueError):
-            pass  # a sandbox without /proc/stat: absent, as is all below that can't be read
-        try:
-            found["memory_used_bytes"], found["memory_total_bytes"] = memory_bytes(self._pread("/proc/meminfo"))
-        except (OSError, ValueError, KeyError):
-            pass
-        try:
+        with suppress(OSError, ValueError, KeyError):
+            used, total = memory_bytes(self._pread("/proc/meminfo"))
+            found["memory_used_bytes"], found["memory_total_bytes"] = used, total
+        with suppress(OSError, ValueError, IndexError):
             found["load_1m"] = float(self._pread("/proc/loadavg").split()[0])
-        except (OSError, ValueError, IndexError):
-            pass
         return found
 
     def _pread(self, path: str) -> bytes:

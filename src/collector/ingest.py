@@ -1,7 +1,8 @@
-"""Messages in, ranks' timelines out. Whatever comes, nothing here raises: what is no message is counted by reason.
+"""Messages in, ranks' timelines out. Nothing that comes makes this raise: what is no message is counted.
 
-Every event that a rank recorded since its attach ends up in one of two counts, folded or dropped: those that its ring
-refused, as the rank says, and those that entered the ring and never came here, as the gaps in their ordinals say.
+Every event that a rank recorded since its attach ends up in one of two counts, folded or dropped: those that
+its ring refused, as the rank says, and those that entered the ring and never came here, as the gaps in their
+ordinals say.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING, Final
 from hpcsampler.ext._timeline import Timeline
 from hpcsampler.protocol.messages import EVENT_SIZE, Bye, Events, Hello, Names, ProtocolError, decode
 from hpcsampler.protocol.phases import Phase
+
 from .ranks import Checkpoint, RankState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hpcsampler.protocol.messages import Message
+
     from .ranks import Ranks
 
 TEXT_MOST: Final = 200
@@ -35,7 +38,7 @@ HELD_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Early:
-    """A message that came before its rank's hello, or before the hello that says that its connection is new."""
+    """A message that came before the hello that says whose connection this is."""
 
     came_ns: int
     peer: bytes
@@ -51,7 +54,7 @@ class _Held:
         self._size = 0
 
     def add(self, early: _Early) -> bool:
-        """False if there is no room."""
+        """Keep a message; False if there is no room."""
         if len(self._queue) >= HELD_MESSAGES or self._size + early.size > HELD_BYTES:
             return False
         self._queue.append(early)
@@ -85,9 +88,9 @@ class Ingest:
         self._ranks = ranks
         self._held = _Held()
         self.rejected: Counter[str] = Counter()
-        """Messages counted and dropped, by reason: ProtocolError's, and these of our own. `frames`: not in one
-        frame. `unknown`: of a rank that never said hello. `foreign`: for a rank that another connection speaks for.
-        `stale`: events that came before. `ranks`: of more ranks than are taken."""
+        """Messages counted and dropped, by reason: ProtocolError's, and these: `frames`: not in one
+        frame. `unknown`: of a rank that never said hello. `foreign`: for a rank that another connection
+        speaks for. `stale`: events that came before. `ranks`: of more ranks than are taken."""
 
     def take(self, frames: Sequence[bytes], now_ns: int) -> RankState | None:
         """Take in one message as a ROUTER receives it: routing id and payload.
@@ -160,7 +163,7 @@ class Ingest:
 
 
 def fold(state: RankState, message: Events, now_ns: int) -> bool:
-    """Fold a batch into its rank's timeline and keep the accounts. False if it held nothing new though it should."""
+    """Fold a batch into its rank's timeline and keep the accounts. False if all of it came before."""
     # Nothing can be from the future: a forged watermark would stop the rank's clock until then.
     watermark_ns = min(message.watermark_ns, now_ns)
     records = message.records
@@ -175,8 +178,8 @@ def fold(state: RankState, message: Events, now_ns: int) -> bool:
         if not records:
             return False
     if message.dropped > state.refused:
-        # The ring was full of this very batch, so what it refused came after: from the last event on, nothing is
-        # known.
+        # The ring was full of this very batch, so what it refused came after: from the last event on, nothing
+        # is known.
         if records:
             (last_ns,) = struct.unpack_from("<Q", records, len(records) - EVENT_SIZE)
             timeline.feed(records, min(last_ns, watermark_ns))
@@ -194,7 +197,7 @@ def fold(state: RankState, message: Events, now_ns: int) -> bool:
 
 
 def _begin(state: RankState, message: Events, watermark_ns: int) -> Timeline:
-    """Make the timeline: from attach on if nothing was lost until here, else from the first thing that is known."""
+    """Make the timeline: from attach on if nothing was lost until here, else from the first known event."""
     if message.first < state.expected:
         state.base = 0  # a second attach of the same process that counts its events from 0 again
     state.missing = message.first - state.base
@@ -217,7 +220,7 @@ def _begin(state: RankState, message: Events, watermark_ns: int) -> Timeline:
 
 
 def _follow(state: RankState, timeline: Timeline) -> None:
-    """Keep apart whether the rank trains or evaluates: an open input wait alone does not say within which of them."""
+    """Keep in mind whether the rank trains or evaluates: an input wait alone does not say within which."""
     category = timeline.open_phase()[0]
     steps, evaluation_steps = timeline.steps, timeline.evaluation_steps
     if category == Phase.STEP or steps != state.steps:
@@ -228,7 +231,7 @@ def _follow(state: RankState, timeline: Timeline) -> None:
 
 
 def _attach_again(state: RankState) -> None:
-    """A process that detached attaches again under the same key: all counts begin anew, ordinals may go on."""
+    """Begin all counts anew: a process that detached attaches again under its key. Ordinals may go on."""
     state.base = state.expected
     state.timeline = None
     state.folded = state.missing = state.refused = state.overhead_ns = 0

@@ -19,8 +19,8 @@ SILENCE_S: Final = 15.0
 def verdict(*, said_bye: bool, watched: bool, dead_s: float | None, silent_s: float) -> Ending | None:
     """How a rank has ended, or None while it lives.
 
-    said_bye: it said goodbye. watched: its process can be seen. dead_s: seconds since that was seen to be gone,
-    None while it is there. silent_s: seconds since its last message.
+    said_bye: it said goodbye. watched: its process can be seen. dead_s: seconds since that was seen to be
+    gone, None while it is there. silent_s: seconds since its last message.
     """
     if said_bye:
         return "exited"
@@ -38,7 +38,7 @@ class ProcessWatch:
         self._fds: dict[str, int] = {}
 
     def add(self, key: str, pid: int, ticks: int) -> bool:
-        """Watch process `pid` under a name. False if it is not there, or another than the one that began at `ticks`.
+        """Watch process `pid` under a name. False if it is not there, or not the one that began at `ticks`.
 
         ticks: field 22 of /proc/PID/stat.
         """

@@ -1,7 +1,7 @@
-"""CPU, memory and I/O of one process, from descriptors of /proc that stay open: 4 µs a reading, and never another's.
+"""CPU, memory and I/O of one process, from kept descriptors of /proc: 4 µs a reading, and never another's.
 
-A kept descriptor belongs to the process that it was opened for: once that is gone, reading fails, even if its pid is
-in use again.
+A kept descriptor belongs to the process that it was opened for: once that is gone, reading fails, even if its
+pid is in use again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ProcessFiles:
     """The kept descriptors of one process."""
 
     def __init__(self, pid: int) -> None:
-        """Raises `OSError` if there is no such process."""
+        """Open them. Raises `OSError` if there is no such process."""
         self._stat = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._io: int | None = os.open(f"/proc/{pid}/io", os.O_RDONLY | os.O_CLOEXEC)
@@ -67,7 +67,7 @@ class ProcessFiles:
 
 
 def stat_fields(stat: bytes) -> list[bytes]:
-    """Fields of /proc/PID/stat from the state (field 3 of proc(5)) on; a program's name may hold any character."""
+    """Split /proc/PID/stat from field 3 (the state) on; a program's name may hold any character."""
     return stat[stat.rindex(b")") + 2 :].split()
 
 

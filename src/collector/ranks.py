@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hpcsampler.ext._timeline import Timeline
     from hpcsampler.protocol.messages import Hello
     from hpcsampler.protocol.snapshot import RankCpu
+
     from .liveness import Ending
 
 RANKS_MOST: Final = 4096

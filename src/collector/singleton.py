@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hpcsampler.errors import HpcsamplerError, RuntimeDirectoryError
+from hpcsampler.launch import try_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ class Singleton:
     """The lock of one runtime directory. While held, its sockets are this process's to make and to remove."""
 
     def __init__(self, directory: RuntimeDirectory) -> None:
-        """Take the lock. Raises `AlreadyRunning`, or `RuntimeDirectoryError` where there can be no lock."""
+        """Take the lock. Raises `AlreadyRunning`, and `RuntimeDirectoryError` where there can be no lock."""
         self._directory = directory
         try:
             self._fd = os.open(
@@ -35,24 +36,20 @@ class Singleton:
             )
         except OSError as error:
             raise RuntimeDirectoryError(
-                f"can't open {directory.daemon_lock} ({error.strerror}): remove it or set HPCSAMPLER_RUNTIME_DIR",
+                f"can't open {directory.daemon_lock} ({error.strerror}): remove it or set"
+                " HPCSAMPLER_RUNTIME_DIR",
             ) from None
         deadline = time.monotonic() + _TRY_S
-        while True:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    text = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
-                    os.close(self._fd)
-                    raise AlreadyRunning(f"already running (pid {text or 'not yet known'})") from None
-                time.sleep(0.01)
-            else:
-                os.ftruncate(self._fd, 0)  # the pid of one that was killed
-                return
+        while not try_lock(self._fd):
+            if time.monotonic() >= deadline:
+                text = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
+                os.close(self._fd)
+                raise AlreadyRunning(f"already running (pid {text or 'not yet known'})")
+            time.sleep(0.01)
+        os.ftruncate(self._fd, 0)  # the pid of one that was killed
 
     def clear_sockets(self) -> None:
-        """Remove what a killed daemon left. Raises `RuntimeDirectoryError` if something else is in the way."""
+        """Remove what a killed daemon left. Raises `RuntimeDirectoryError` if anything else is in the way."""
         for path in _sockets(self._directory):
             try:
                 mode = path.lstat().st_mode
@@ -72,7 +69,7 @@ class Singleton:
             ) from None
 
     def holds_directory(self) -> bool:
-        """Whether the directory still has this lock in it. False: it was removed, and another may start there."""
+        """Tell whether this lock is still in the directory: else that was removed, and another may start."""
         try:
             there = self._directory.daemon_lock.lstat()
         except OSError:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hpcsampler.ext._timeline import Timeline
     from hpcsampler.protocol.snapshot import DaemonSnapshot, HostSnapshot, State, TopCause
+
     from .gpu import GpuReading
     from .ranks import RankState
 
@@ -59,7 +60,8 @@ def build(
         "monotonic_ns": moment.monotonic_ns,
         "window_s": WINDOW_S,
         "ranks": [
-            rank_snapshot(state, moment.monotonic_ns, gpus_of.get(state.hello.rank_key, [])) for state in ranks
+            rank_snapshot(state, moment.monotonic_ns, gpus_of.get(state.hello.rank_key, []))
+            for state in ranks
         ],
         "gpus": [_gpu_snapshot(gpu, owners[gpu.index]) for gpu in gpus],
         "host": host,
@@ -211,7 +213,6 @@ def _gpu_snapshot(gpu: GpuReading, owners: list[RankState]) -> GpuSnapshot:
         "ranks": sorted({state.hello.rank for state in owners if state.hello.rank >= 0}),
         "rank_keys": sorted(state.hello.rank_key for state in owners),
     }
-    found.update(gpu.values)
     if gpu.error:
         found["error"] = gpu.error
-    return found
+    return {**found, **gpu.values}

@@ -9,7 +9,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import zmq
-
 from hpcsampler.errors import RuntimeDirectoryError
 from hpcsampler.protocol.messages import MAX_MESSAGE_BYTES
 from hpcsampler.protocol.snapshot import TOPIC
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hpcsampler.runtime import RuntimeDirectory
+    from typing_extensions import Self
 
 QUEUED_MESSAGES: Final = 32
 """Messages that wait for the daemon, of each rank: a rank sends some ten a second, so this is seconds."""
@@ -33,7 +33,7 @@ class Sockets:
     """Both sockets, bound. Single-threaded."""
 
     def __init__(self, directory: RuntimeDirectory) -> None:
-        """Raises `RuntimeDirectoryError` where no socket can be made. The files of former ones must be gone."""
+        """Bind. Raises `RuntimeDirectoryError` where that can't be. Former sockets' files must be gone."""
         self._context = zmq.Context()
         try:
             self._events = self._bind(zmq.ROUTER, directory.events_address)
@@ -57,10 +57,12 @@ class Sockets:
             made.set(zmq.SNDHWM, QUEUED_MESSAGES)
         else:
             made.set(zmq.SNDHWM, QUEUED_SNAPSHOTS)
-            made.set(zmq.XPUB_VERBOSE, 1)  # tell of each subscription, so that each new viewer is served at once
+            # Tell of each subscription, not only of a topic's first: each new viewer is served at once.
+            made.set(zmq.XPUB_VERBOSE, 1)
             made.set(zmq.MAXMSGSIZE, 1024)  # all that viewers send is subscriptions
-        # Left to itself, zmq removes whatever is at the path before it binds and after it closes: also what belongs
-        # to another daemon, if the directory was removed and made anew. So the file is made, and removed, here.
+        # Left to itself, zmq removes whatever is at the path before it binds and after it closes: also what
+        # belongs to another daemon, if the directory was removed and made anew. So the file is made, and
+        # removed, here.
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             listener.bind(address.removeprefix("ipc://"))
@@ -89,7 +91,8 @@ class Sockets:
     def receive(self, take: Callable[[list[bytes]], None], budget_s: float) -> float | None:
         """Hand all messages that have come to `take`, for at most about `budget_s` seconds.
 
-        Returns how full the fullest of the ranks' queues was, 0 to 1 or a little more; None if some may be left.
+        Returns how full the fullest of the ranks' queues was, 0 to 1 or a little more; None if some may be
+        left.
         """
         deadline = time.monotonic() + budget_s
         counts: Counter[bytes] = Counter()
@@ -107,7 +110,7 @@ class Sockets:
         """Send a snapshot to all viewers. One that does not read misses it."""
         self._snapshots.send(frame)
 
-    def __enter__(self) -> Sockets:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

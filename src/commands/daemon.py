@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsampler.errors import HpcsamplerError
+from hpcsampler.errors import HpcsamplerError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -27,8 +27,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "daemon",
         help="start, stop or look at the node's daemon",
-        description="The daemon takes in what the ranks of this node send and serves `hpcsampler top`. attach()"
-        " starts it if there is none, so there is seldom a need to do it by hand.",
+        description="The daemon takes in what the ranks of this node send and serves `hpcsampler top`."
+        " attach() starts it if there is none, so there is seldom a need to do it by hand.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, text in (
@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     ):
         action = actions.add_parser(name, help=text, description=f"{text.capitalize()}.")
         action.add_argument(
-            "--runtime-dir", metavar="DIR", help="where its sockets are (default: $HPCSAMPLER_RUNTIME_DIR, …)",
+            "--runtime-dir", metavar="DIR", help="where its sockets are (or set HPCSAMPLER_RUNTIME_DIR)",
         )
         if name in {"run", "start"}:
             action.add_argument(
@@ -67,13 +67,19 @@ def run(arguments: Namespace) -> int:
         return _status(directory)
     from hpcsampler import settings
 
-    asked = getattr(arguments, "linger", None)
-    values = settings.load(
-        os.environ,
-        linger_s=asked or None,
-        publish_ms=getattr(arguments, "publish_ms", None),
-        gpu_ms=getattr(arguments, "gpu_ms", None),
-    )
+    asked = arguments.linger
+    flags = {
+        "linger_s": asked or None,
+        "publish_ms": getattr(arguments, "publish_ms", None),
+        "gpu_ms": getattr(arguments, "gpu_ms", None),
+    }
+    try:
+        values = settings.load(os.environ, **flags)
+    except UsageError as error:
+        text = str(error)
+        for name in flags:  # as the user wrote it
+            text = text.replace(f"{name}= is", f"--{name.removesuffix('_s').replace('_', '-')} is")
+        raise UsageError(text) from None
     linger_s = None if asked is None else values.linger_s
     if arguments.action == "start":
         return _start(directory, linger_s)
@@ -115,7 +121,7 @@ def _stop(directory: RuntimeDirectory) -> int:
     deadline = time.monotonic() + WAIT_S
     while launch.daemon_pid(directory) == pid:
         if time.monotonic() >= deadline:
-            raise HpcsamplerError(f"the daemon (pid {pid}) did not end within {WAIT_S:g} s: kill -9 {pid} ends it")
+            raise HpcsamplerError(f"the daemon did not end within {WAIT_S:g} s: kill -9 {pid} ends it")
         time.sleep(_POLL_S)
     print(f"stopped (pid {pid})")
     return 0
@@ -151,7 +157,8 @@ def _status(directory: RuntimeDirectory) -> int:
         lines.append(("state", f"no snapshot within {SNAPSHOT_S:g} s"))
     else:
         daemon = snapshot["daemon"]
-        rejected = ", ".join(f"{reason} {count}" for reason, count in sorted(daemon.get("rejected", {}).items()))
+        counts = sorted(daemon.get("rejected", {}).items())
+        rejected = ", ".join(f"{reason} {count}" for reason, count in counts)
         ended = sum(rank["state"] in {"exited", "killed"} for rank in snapshot["ranks"])
         lines += [
             ("version", daemon.get("version", "?")),
@@ -166,7 +173,6 @@ def _status(directory: RuntimeDirectory) -> int:
 
 def _snapshot(address: str) -> Snapshot | None:
     import zmq
-
     from hpcsampler.protocol.snapshot import TOPIC, decode_snapshot
 
     with zmq.Context() as context, context.socket(zmq.SUB) as subscriber:
