@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zmq
-
 from hpcsampler.launch import daemon_pid
 from hpcsampler.protocol.snapshot import TOPIC, decode_snapshot
 from hpcsampler.runtime import RuntimeDirectory
@@ -61,7 +60,10 @@ class DaemonProcess:
         return self.process
 
     def wait_ready(self) -> None:
-        until(lambda: daemon_pid(self.directory) == self.process.pid or self.process.poll() is not None, "start")
+        until(
+            lambda: daemon_pid(self.directory) == self.process.pid or self.process.poll() is not None,
+            "the daemon takes connections",
+        )
         assert self.process.poll() is None, self.output()
 
     def kill(self) -> None:

@@ -6,10 +6,10 @@ import itertools
 import os
 import struct
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zmq
-
 from hpcsampler.protocol.messages import Bye, Events, Hello, Names, encode
 from hpcsampler.protocol.phases import Flag, Kind, Phase
 
@@ -43,8 +43,7 @@ def steps(start_ns: int, count: int, *, input_ns: int, step_ns: int, key: int = 
 
 def own_start_ticks() -> int:
     """When this process began, as a hello says it."""
-    with open("/proc/self/stat", "rb") as file:
-        stat = file.read()
+    stat = Path("/proc/self/stat").read_bytes()
     return int(stat[stat.rindex(b")") + 2 :].split()[_STAT_AFTER_NAME])
 
 

@@ -7,7 +7,6 @@ import time
 
 import msgpack
 import pytest
-
 from hpcsampler.collector import ingest, ranks
 from hpcsampler.protocol.messages import MAX_MESSAGE_BYTES, Bye, Events, Names, encode
 from hpcsampler.protocol.phases import Kind, Phase
@@ -30,7 +29,10 @@ class Node:
     def take(self, *frames: bytes, peer: bytes = PEER, now_ns: int = NOW + 100 * S):
         return self.ingest.take([peer, *frames], now_ns)
 
-    def events(self, first: int, records: bytes, *, dropped: int = 0, watermark: int, peer: bytes = PEER, key="r0"):
+    def events(
+        self, first: int, records: bytes, *, watermark: int, dropped: int = 0, peer: bytes = PEER,
+        key: str = "r0",
+    ):
         return self.take(encode(Events(key, 0, watermark, first, dropped, 0, records)), peer=peer)
 
     @property
@@ -115,7 +117,7 @@ def test_a_watermark_from_the_future_does_not_stop_the_clock(node: Node) -> None
 
 def test_numbers_at_their_limits_are_taken(node: Node) -> None:
     extreme = hello(
-        3, key="x", pid=(1 << 64) - 1, start_ticks=-1, attach_ns=-1, monotonic_ns=(1 << 64) - 1, realtime_ns=-1,
+        3, key="x", pid=(1 << 64) - 1, start_ticks=-1, attach_ns=-1, monotonic_ns=(1 << 64) - 1,
     )
     node.take(encode(extreme), peer=b"x")
     node.events((1 << 64) - 1, event(0, 65535, 255, value=-(1 << 63)), watermark=0, peer=b"x", key="x")

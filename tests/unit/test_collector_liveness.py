@@ -6,10 +6,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-
 from hpcsampler.collector.attendance import Attendance
 from hpcsampler.collector.host import HostSampler, cpu_ticks, memory_bytes
 from hpcsampler.collector.liveness import GRACE_S, SILENCE_S, ProcessWatch, verdict
@@ -17,6 +16,9 @@ from hpcsampler.collector.process import ProcessFiles, Reading, start_ticks, sta
 from hpcsampler.collector.ranks import RankState
 from tests.support.daemons import until
 from tests.support.ranks import hello
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-
 from hpcsampler.collector import ranks
 from hpcsampler.collector.gpu import GpuReading
 from hpcsampler.collector.ingest import fold
@@ -88,7 +87,8 @@ def test_productive_and_other_user_phases_are_one_phase_but_only_the_others_are_
     told.state.phase_names.update({1024: "simulate", 1025: "write logs"})
     told.tell(steps(told.now, 10, input_ns=0, step_ns=100 * MS))
     for _ in range(12):
-        told.tell(user_phase(told.now, 1024, 0.7, Flag.PRODUCTIVE) + user_phase(told.now + 7 * S // 10, 1025, 0.3))
+        simulating = user_phase(told.now, 1024, 0.7, Flag.PRODUCTIVE)
+        told.tell(simulating + user_phase(told.now + 7 * S // 10, 1025, 0.3))
     rank = told.snapshot()
     assert rank["phases"] == pytest.approx({"user": 1.0}, abs=0.01)
     assert rank["top_cause"]["detail"] == "write logs"
@@ -137,7 +137,8 @@ def test_evaluation_lasts_through_its_input_waits(told: Told) -> None:
     told.tell(event(told.now, Phase.INPUT, Kind.BEGIN, key=2))
     rank = told.snapshot()
     assert (rank["state"], rank["open_phase"]["phase"]) == ("evaluating", "input")
-    told.tell(event(told.now, Phase.INPUT, Kind.END, key=2, value=1) + event(told.now, Phase.EVALUATION, Kind.END))
+    got = event(told.now, Phase.INPUT, Kind.END, key=2, value=1)
+    told.tell(got + event(told.now, Phase.EVALUATION, Kind.END))
     told.train(1, input_ns=50 * MS, step_ns=50 * MS)
     assert told.snapshot()["state"] == "training"
 
@@ -198,7 +199,10 @@ def test_gpus_and_the_ranks_on_them_know_each_other() -> None:
             "index": 0, "uuid": "GPU-a", "name": "SIMULATED", "ranks": [0, 1], "rank_keys": ["r0", "r1"],
             "utilization": 0.5,
         },
-        {"index": 1, "uuid": "GPU-b", "name": "SIMULATED", "ranks": [], "rank_keys": [], "error": "GPU is lost"},
+        {
+            "index": 1, "uuid": "GPU-b", "name": "SIMULATED", "ranks": [], "rank_keys": [],
+            "error": "GPU is lost",
+        },
     ]
     assert [rank["gpus"] for rank in snapshot["ranks"]] == [["GPU-a"], ["GPU-a"], []]
     assert snapshot["time"] == "2023-11-14T22:13:20.250Z"
