@@ -23,6 +23,8 @@ QUEUED_MESSAGES: Final = 32
 """Messages that wait for the daemon, of each rank: a rank sends some ten a second, so this is seconds."""
 QUEUED_SNAPSHOTS: Final = 4
 """Snapshots that wait for a viewer that does not read."""
+_SUBSCRIPTIONS: Final = 64
+"""Subscriptions taken in at a time: whoever floods the daemon with them must not keep it from its work."""
 _LINGER_MS: Final = 100
 _BACKLOG: Final = 1024
 """Connections that wait to be accepted: all ranks of a large node come at once."""
@@ -66,7 +68,9 @@ class Sockets:
         """Sleep until a viewer subscribes, at most `seconds`. True if a new one has."""
         new = False
         timeout_ms = max(0, math.ceil(seconds * 1000))
-        while self._snapshots.poll(timeout_ms):
+        for _ in range(_SUBSCRIPTIONS):
+            if not self._snapshots.poll(timeout_ms):
+                break
             timeout_ms = 0
             frame = self._snapshots.recv()
             if frame[1:] == TOPIC:
