@@ -9,6 +9,10 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _LONGEST = 400
 """Characters of a foreign string that are looked at: more than any screen shows of it."""
@@ -107,3 +111,10 @@ def wrap(text: str, cells: int, glyphs: Glyphs) -> list[str]:
             lines.append(line)
         line = cut(word, cells, glyphs)
     return [*lines, line] if line else lines
+
+
+def glyphs_for(encoding: str | None, environ: Mapping[str, str], *, force_ascii: bool) -> Glyphs:
+    """What the terminal can show. Python takes C and POSIX for UTF-8; a terminal whose user set them may not."""
+    locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
+    utf8 = (encoding or "").lower().replace("-", "") == "utf8" and locale not in ("C", "POSIX")
+    return UNICODE if utf8 and not force_ascii else ASCII

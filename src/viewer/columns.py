@@ -199,8 +199,8 @@ def columns_for(rows: Sequence[Row], sight: Sight, cells: int, *, two_lines: boo
     ]
     trust = [
         Column("age", 16, 5, _plain(_age)),
-        Column("dropped", 8.5 if lossy else 20, 9, _of_rank("dropped", count)),
-        Column("covered", 8.6 if lossy else 20, 7, _of_rank("coverage", percent)),
+        Column("dropped", 12.5 if lossy else 20, 9, _of_rank("dropped", count)),
+        Column("covered", 12.6 if lossy else 20, 7, _of_rank("coverage", percent)),
         Column("sampler", 13, 7, _of_rank("overhead", fine_percent)),
         Column("pid", 23, 8, _of_rank("pid", "{:.0f}".format)),
     ]

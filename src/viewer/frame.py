@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cells import UNICODE, Glyphs, clean, cut, fit, width, wrap
+from .cells import UNICODE, Glyphs, clean, fit, width, wrap
 from .columns import Column, Sight, cause, choose, columns_for, trend_cell, trend_span
 from .detail import detail_lines
 from .header import join, legend_line, node_line, title_line
 from .messages import Message, messages_of
 from .numbers import number
 from .rows import Row, first_visible, ordered, rows_of
-from .style import Line, Segment
+from .style import Line, Segment, clip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +115,7 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
         lines = lines[: view.height]
     else:
         lines += tail
-    return Frame(tuple(_clip(line, cells, glyphs) for line in lines), keys, selected, first, room.page, room.row_lines)
+    return Frame(tuple(clip(line, cells, glyphs) for line in lines), keys, selected, first, room.page, room.row_lines)
 
 
 def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
@@ -256,18 +256,4 @@ def _waiting(view: View) -> Frame:
     if view.height is not None:
         lines += [Line()] * (view.height - len(lines) - 1)
         lines = [*lines[: max(view.height - 1, 0)], _footer(view, 0, 0, 0)][: view.height]
-    return Frame(tuple(_clip(line, view.width, view.glyphs) for line in lines))
-
-
-def _clip(line: Line, cells: int, glyphs: Glyphs) -> Line:
-    """The line at no more than `cells`: on a screen too narrow even for the least."""
-    if line.cells <= cells:
-        return line
-    kept, room = [], cells
-    for segment in line.segments:
-        if width(segment.text) >= room:
-            kept.append(Segment(cut(segment.text, room, glyphs), segment.style))
-            break
-        kept.append(segment)
-        room -= width(segment.text)
-    return Line(tuple(kept))
+    return Frame(tuple(clip(line, view.width, view.glyphs) for line in lines))

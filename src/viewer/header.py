@@ -126,18 +126,23 @@ def legend(title: str, words: Mapping[str, str], shares: Mapping[str, float], ce
     """Letters, names and words of phases. Where room is short, words go before names: a bar needs its letters."""
     if not shares:
         return Line()
-    labels, room = [], cells - width(title)
-    for label in sorted(shares, key=lambda label: -shares[label]):
-        room -= 6 + width(phase_name(label, glyphs))
+    labels = sorted(shares, key=lambda label: -shares[label])
+    names = {label: phase_name(label, glyphs) for label in labels}
+    roomy = width(title) + sum(7 + width(names[label]) + width(words[label]) for label in labels) <= cells
+    between = 6 if roomy else 4
+    room = cells - width(title)
+    for at, label in enumerate(labels):
+        room -= between + width(names[label])
         if room < 0:
+            room += between + width(names[label])
+            del labels[at:]
             break
-        labels.append(label)
-    room = cells - width(title) - sum(6 + width(phase_name(label, glyphs)) for label in labels)
     line = [Segment(title, "quiet")]
     for label in labels:
         room -= width(words[label]) + 1
-        named = phase_name(label, glyphs) + (f" {words[label]}" if room >= 0 else "")
-        line += [Segment("  "), Segment(f" {letter_of(label)} ", style_of(label)), Segment(f" {named}")]
+        named = names[label] + (f" {words[label]}" if room >= 0 else "")
+        letter = f" {letter_of(label)} " if roomy else letter_of(label)
+        line += [Segment("  "), Segment(letter, style_of(label)), Segment(f" {named}")]
     return Line(tuple(line))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..protocol.phases import Phase
-from .cells import width
+from .cells import Glyphs, cut, width
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -127,3 +127,17 @@ def to_ansi(lines: Iterable[Line]) -> str:
             parts.append(f"\x1b[{codes}m{segment.text}\x1b[0m" if codes else segment.text)
         parts.append("\n")
     return "".join(parts)
+
+
+def clip(line: Line, cells: int, glyphs: Glyphs) -> Line:
+    """The line at no more than `cells`: on a screen too narrow even for the least."""
+    if line.cells <= cells:
+        return line
+    kept, room = [], cells
+    for segment in line.segments:
+        if width(segment.text) >= room:
+            kept.append(Segment(cut(segment.text, room, glyphs), segment.style))
+            break
+        kept.append(segment)
+        room -= width(segment.text)
+    return Line(tuple(kept))
