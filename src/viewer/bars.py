@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from .cells import Glyphs
 
 PHASE_OF_LABEL: dict[str, Phase] = {phase.label: phase for phase in Phase}
-BAR_ORDER: tuple[Phase, ...] = tuple(sorted(Phase, key=lambda phase: (phase not in PRODUCTIVE_PHASES, phase)))
+BAR_ORDER: tuple[Phase, ...] = (
+    *sorted(PRODUCTIVE_PHASES, reverse=True),
+    *(phase for phase in Phase if phase not in PRODUCTIVE_PHASES),
+)
 """Productive time first, so that its end is the goodput of the window at a glance; then stalls by precedence."""
 _UNKNOWN_LETTER = "?"
 
@@ -71,7 +74,9 @@ def stacked_bar(shares: Mapping[str, float], cells: int, *, faded: bool = False)
     """A bar of exactly `cells`, every cell the letter of its phase; no segment without data."""
     parts = apportion(shares, cells)
     return tuple(
-        Segment(letter_of(label) * size, "old" if faded else style_of(label)) for label, size in parts.items() if size
+        Segment(letter_of(label) * size, "old" if faded else style_of(label))
+        for label, size in parts.items()
+        if size
     )
 
 
@@ -79,7 +84,9 @@ def trend(values: Sequence[float | None], glyphs: Glyphs) -> str:
     """One character per value, 0-1; a space where there was none."""
     steps = glyphs.trend
     top = len(steps) - 1
-    return "".join(" " if value is None else steps[round(min(max(value, 0.0), 1.0) * top)] for value in values)
+    return "".join(
+        " " if value is None else steps[round(min(max(value, 0.0), 1.0) * top)] for value in values
+    )
 
 
 def mean_shares(all_shares: Iterable[Mapping[str, float]]) -> dict[str, float]:

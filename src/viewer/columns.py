@@ -54,7 +54,11 @@ def _plain(text: Callable[[Row, Sight], str | None]) -> Callable[[Row, Sight, in
 
     def cell(row: Row, sight: Sight, _cells: int) -> Cell:
         said = text(row, sight)
-        return (Segment(sight.glyphs.absent, "quiet") if said is None else Segment(said, "old" if row.faded else ""),)
+        return (
+            Segment(sight.glyphs.absent, "quiet")
+            if said is None
+            else Segment(said, "old" if row.faded else ""),
+        )
 
     return cell
 
@@ -166,26 +170,41 @@ def columns_for(rows: Sequence[Row], sight: Sight, cells: int, *, two_lines: boo
     any_gpu = any(row.gpu for row in rows)
     any_rank = any(row.rank for row in rows)
     jobs = {row.rank.get("job") for row in rows if row.rank}
-    lossy = any((number(row.rank, "dropped") or 0) > 0 or (number(row.rank, "coverage") or 1) < 0.995 for row in rows)  # noqa: PLR2004 - shows as 99 %
+    lossy = any(
+        (number(row.rank, "dropped") or 0) > 0 or (number(row.rank, "coverage") or 1) < 0.995 for row in rows
+    )  # noqa: PLR2004 - shows as 99 %
     job_cells = max((width(clean(job, sight.glyphs)) for job in jobs), default=0)
     rank_cells = max((len(f"{number(row.rank, 'rank') or 0:.0f}") for row in rows), default=1)
     bar = min(max(cells // (4 if two_lines else 5), 12), 40)
     gpu = [Column("GPU", 0, 3, _of_gpu("index", "{:.0f}".format))]
     rank = [
         Column("rank", 1, max(4, min(rank_cells, 7)), _of_rank("rank", "{:.0f}".format)),
-        Column("job", 7.5 if len(jobs) > 1 else 21, min(8, max(3, job_cells)), _plain(_name), job_cells, right=False),
+        Column(
+            "job",
+            7.5 if len(jobs) > 1 else 21,
+            min(8, max(3, job_cells)),
+            _plain(_name),
+            job_cells,
+            right=False,
+        ),
     ]
     state = [Column("state", 3, 10, _state, right=False)]
     load = [Column("util", 2, 5, _utilization)] if any_gpu else []
-    load += [Column("CPU", 19 if any_gpu else 2, 6, _of_cpu("percent", "{:.0f} %".format))] if any_rank else []
+    load += (
+        [Column("CPU", 19 if any_gpu else 2, 6, _of_cpu("percent", "{:.0f} %".format))] if any_rank else []
+    )
     stalls = [Column(f"where {window} went", 4, bar, _bar, 100, right=False)]
-    reason = [] if two_lines else [Column("top cause", 6, 26 if cells < _ROOMY else 42, cause, 60, right=False)]
+    reason = (
+        [] if two_lines else [Column("top cause", 6, 26 if cells < _ROOMY else 42, cause, 60, right=False)]
+    )
     pace = [
         Column("steps/s", 5, 7, _of_rank("steps_per_s", compact)),
         Column("p50/p99 ms", 7, 11, _plain(_step_times)),
         Column("goodput", 8, 7, _goodput),
     ]
-    course = [] if two_lines or sight.history is None else [Column("trend", 12, 10, trend_cell, 48, right=False)]
+    course = (
+        [] if two_lines or sight.history is None else [Column("trend", 12, 10, trend_cell, 48, right=False)]
+    )
     progress = [Column("step", 14, 10, _of_rank("step", count))]
     board = [
         Column("memory", 9, 11, _plain(_memory)),

@@ -91,7 +91,9 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
     rows = ordered(rows_of(snapshot, 0.0 if view.paused else view.age_s), view.sort, reverse=view.reverse)
     keys = tuple(row.key for row in rows)
     selected = keys.index(view.selected) if view.selected in keys else 0
-    said = messages_of(snapshot, age_s=view.age_s, paused=view.paused, bad_frames=view.bad_frames, glyphs=glyphs)
+    said = messages_of(
+        snapshot, age_s=view.age_s, paused=view.paused, bad_frames=view.bad_frames, glyphs=glyphs
+    )
     spoken = _spoken(said, cells, glyphs)
     live = view.height is not None
     detail = detail_lines(rows[selected], cells, glyphs) if live and rows else []
@@ -115,7 +117,9 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
         lines = lines[: view.height]
     else:
         lines += tail
-    return Frame(tuple(clip(line, cells, glyphs) for line in lines), keys, selected, first, room.page, room.row_lines)
+    return Frame(
+        tuple(clip(line, cells, glyphs) for line in lines), keys, selected, first, room.page, room.row_lines
+    )
 
 
 def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
@@ -132,7 +136,12 @@ def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
 
 
 def _table(
-    rows: Sequence[Row], shown: Sequence[Row], selected: Row | None, sight: Sight, view: View, room: _Room,
+    rows: Sequence[Row],
+    shown: Sequence[Row],
+    selected: Row | None,
+    sight: Sight,
+    view: View,
+    room: _Room,
 ) -> list[Line]:
     if not rows:
         text = "no rank has attached yet: call hpcsampler.attach() in the training, or start it by hpcsampler run"
@@ -146,7 +155,11 @@ def _table(
     lines = [_titles(chosen, margin, between, view)]
     indent = _bar_offset(chosen, gap)
     for row in shown:
-        mark = Segment(f"{view.glyphs.cursor} " if row is selected else "  ", "cursor") if margin else Segment("")
+        mark = (
+            Segment(f"{view.glyphs.cursor} " if row is selected else "  ", "cursor")
+            if margin
+            else Segment("")
+        )
         cells = [Segment("")]
         for column, size in chosen:
             cells += [*_padded(column.cell(row, sight, size), size, view.glyphs, right=column.right), between]
@@ -184,7 +197,7 @@ def _second_line(row: Row, sight: Sight, indent: int, margin: int, view: View) -
     room = indent - 2
     trend = trend_cell(row, sight, room) if room >= _LEAST_TREND else ()
     left = _padded(trend, room, view.glyphs, right=True) if indent > 1 else []
-    gap = Segment(" " * (margin + (2 if indent > 1 else indent) ))
+    gap = Segment(" " * (margin + (2 if indent > 1 else indent)))
     if trend:
         gap, left = Segment(" " * margin), [*left, Segment("  ")]
     return Line((gap, *left, *cause(row, sight, view.width - margin - indent)))
@@ -204,7 +217,9 @@ def _spoken(said: Sequence[Message], cells: int, glyphs: Glyphs) -> list[Line]:
     for message in said:
         mark = f"{glyphs.warning} " if message.style in ("bad", "middle") else "  "
         for at, text in enumerate(wrap(message.text, max(cells - 2, 1), glyphs)):
-            lines.append(Line((Segment(mark if at == 0 else "  ", message.style), Segment(text, message.style))))
+            lines.append(
+                Line((Segment(mark if at == 0 else "  ", message.style), Segment(text, message.style)))
+            )
     return lines
 
 
@@ -233,7 +248,10 @@ def _footer(view: View, first: int, shown: int, total: int) -> Line:
         ("+ -", f"every {view.interval_s:g} s", 5),
         (f"{glyphs.up}{glyphs.down}", span if shown < total else "select", 4 if shown < total else 7),
     ]
-    while len(parts) > 1 and sum(width(key) + width(text) + 1 for key, text, _ in parts) + 2 * len(parts) > view.width:
+    while (
+        len(parts) > 1
+        and sum(width(key) + width(text) + 1 for key, text, _ in parts) + 2 * len(parts) > view.width
+    ):
         parts.remove(max(parts, key=lambda part: part[2]))
     segments: list[Segment] = []
     for key, text, _ in parts:
@@ -251,7 +269,15 @@ def _waiting(view: View) -> Frame:
     body = [Line((Segment(line, "info"),)) for line in wrap(text, view.width, view.glyphs)]
     if view.bad_frames:
         body.append(Line((Segment(f"{view.bad_frames} messages came that this version can't read", "bad"),)))
-    head = Line(tuple(join([(0, Segment("hpcsampler", "title")), (1, Segment("no data yet", "notice"))], view.width, view.glyphs)))
+    head = Line(
+        tuple(
+            join(
+                [(0, Segment("hpcsampler", "title")), (1, Segment("no data yet", "notice"))],
+                view.width,
+                view.glyphs,
+            )
+        )
+    )
     lines = [head, Line(), *body]
     if view.height is not None:
         lines += [Line()] * (view.height - len(lines) - 1)

@@ -47,11 +47,16 @@ def title_line(snapshot: Snapshot, cells: int, glyphs: Glyphs, *, age_s: float, 
     jobs = sorted({clean(rank.get("job"), glyphs) for rank in ranks} - {""})
     states = Counter(rank.get("state") for rank in ranks)
     apart = ", ".join(f"{states[state]} {state}" for state in _RANK_STATES if states[state])
-    parts = [(0.0, Segment("hpcsampler", "title")), (1.0, Segment(clean(snapshot.get("node"), glyphs) or glyphs.absent, "bold"))]
+    parts = [
+        (0.0, Segment("hpcsampler", "title")),
+        (1.0, Segment(clean(snapshot.get("node"), glyphs) or glyphs.absent, "bold")),
+    ]
     if stamp:
         parts.append((5, Segment(f"{matched[1]} UTC" if matched else stamp)))
     parts.append((3, Segment(_plural(len(gpus), "GPU") if gpus else "no GPU")))
-    parts.append((2, Segment(_plural(len(ranks), "rank") + (f" ({apart})" if apart else ""))))
+    parts.append((2, Segment(_plural(len(ranks), "rank"))))
+    if apart:
+        parts.append((2.5, Segment(apart, "middle")))
     if len(jobs) == 1:
         parts.append((4, Segment(f"job {cut(jobs[0], 32, glyphs)}")))
     elif jobs:
@@ -96,9 +101,13 @@ def node_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
     if used is not None:
         parts.append((4, Segment(f"memory {size(used)}" + (f"/{size(total)}" if total is not None else ""))))
     parts.append((2, Segment(_daemon(daemon, glyphs))))
-    overheads = [value for rank in ranks if not is_gone(rank) and (value := number(rank, "overhead")) is not None]
+    overheads = [
+        value for rank in ranks if not is_gone(rank) and (value := number(rank, "overhead")) is not None
+    ]
     if overheads:
-        parts.append((3, Segment("sampler " + ("up to " if len(overheads) > 1 else "") + fine_percent(max(overheads)))))
+        parts.append(
+            (3, Segment("sampler " + ("up to " if len(overheads) > 1 else "") + fine_percent(max(overheads))))
+        )
     drops = [value for rank in ranks if (value := number(rank, "dropped")) is not None]
     if drops:
         lost = sum(drops)
@@ -119,10 +128,18 @@ def legend_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
     """The phases that are present, the largest first, each with its letter and its mean share over the ranks."""
     ranks = [rank for rank in items(snapshot, "ranks") if isinstance(rank, dict) and not is_gone(rank)]
     shares = mean_shares(shares_of(rank.get("phases")) for rank in ranks)
-    return legend("all ranks" if len(ranks) > 1 else "time", {label: percent(shares[label]) for label in shares}, shares, cells, glyphs)
+    return legend(
+        "all ranks" if len(ranks) > 1 else "time",
+        {label: percent(shares[label]) for label in shares},
+        shares,
+        cells,
+        glyphs,
+    )
 
 
-def legend(title: str, words: Mapping[str, str], shares: Mapping[str, float], cells: int, glyphs: Glyphs) -> Line:
+def legend(
+    title: str, words: Mapping[str, str], shares: Mapping[str, float], cells: int, glyphs: Glyphs
+) -> Line:
     """Letters, names and words of phases. Where room is short, words go before names: a bar needs its letters."""
     if not shares:
         return Line()

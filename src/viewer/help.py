@@ -9,13 +9,13 @@ from ..protocol.phases import PHASE_TEXT, PRODUCTIVE_PHASES
 from .bars import BAR_ORDER, style_of
 from .cells import Glyphs, fit, wrap
 from .history import BUCKET_S
-from .numbers import duration
 from .order import SORTS
 from .style import Line, Segment, clip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_KEY_CELLS = 12
 _NAME_CELLS = 11
 """The longest name of a phase, and a space."""
 
@@ -39,9 +39,14 @@ def help_page(first: int, cells: int, height: int, glyphs: Glyphs) -> HelpPage:
     shown = lines[first : first + page]
     footer = [Segment("Esc", "key"), Segment(" back", "quiet")]
     if len(lines) > page:
-        footer += [Segment(f"  {glyphs.up}{glyphs.down}", "key"), Segment(f" {first + 1}-{first + len(shown)} of {len(lines)}", "quiet")]
+        footer += [
+            Segment(f"  {glyphs.up}{glyphs.down}", "key"),
+            Segment(f" {first + 1}-{first + len(shown)} of {len(lines)}", "quiet"),
+        ]
     blank = [Line()] * (page - len(shown))
-    return HelpPage(tuple(clip(line, cells, glyphs) for line in [*shown, *blank, Line(tuple(footer))][:height]), first)
+    return HelpPage(
+        tuple(clip(line, cells, glyphs) for line in [*shown, *blank, Line(tuple(footer))][:height]), first
+    )
 
 
 def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
@@ -57,7 +62,7 @@ def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
         ("PgUp PgDn", "a page on; Home, End: to the ends"),
     ]
     lines = [_heading("Keys"), *_two_columns(keys, cells, glyphs), Line()]
-    lines.append(_heading("Bars: where the time of a rank went. Each moment counts once, productive first"))
+    lines.append(_heading("Bars: where the time of a rank went. Each moment counts once, productive time first"))
     for phase in BAR_ORDER:
         text = PHASE_TEXT[phase]
         kind = "productive" if phase in PRODUCTIVE_PHASES else "stall"
@@ -67,7 +72,9 @@ def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
                 (
                     Segment(f" {text.letter} ", style_of(phase.label)),
                     Segment(" " + fit(phase.label, _NAME_CELLS, glyphs)),
-                    Segment(fit(kind, _NAME_CELLS, glyphs), "good" if phase in PRODUCTIVE_PHASES else "middle"),
+                    Segment(
+                        fit(kind, _NAME_CELLS, glyphs), "good" if phase in PRODUCTIVE_PHASES else "middle"
+                    ),
                     Segment(said),
                 ),
             ),
@@ -75,7 +82,7 @@ def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
     lines += [Line(), _heading("Numbers")]
     for text in (
         "goodput: productive time as a part of the time since attach(). util: the GPU's own, from its driver.",
-        f"p50/p99: milliseconds from step to step. The trend is the productive share, {duration(BUCKET_S)} a character,"
+        f"p50/p99: milliseconds from step to step. The trend is the productive share, {BUCKET_S:g} s a character,"
         f" now at its right end. {glyphs.absent} is unknown: no number is made up.",
     ):
         lines += [Line((Segment(line),)) for line in wrap(text, cells, glyphs)]
@@ -94,6 +101,9 @@ def _two_columns(keys: Sequence[tuple[str, str]], cells: int, glyphs: Glyphs) ->
     for at in range(rows):
         segments = []
         for key, text in keys[at::rows]:
-            segments += [Segment(fit(f" {key}", 11, glyphs), "key"), Segment(fit(text, cells // columns - 11, glyphs))]
+            segments += [
+                Segment(fit(f" {key}", _KEY_CELLS, glyphs), "key"),
+                Segment(fit(text, cells // columns - _KEY_CELLS, glyphs)),
+            ]
         lines.append(Line(tuple(segments)))
     return lines
