@@ -19,6 +19,7 @@ BAR_ORDER: tuple[Phase, ...] = (
     *(phase for phase in Phase if phase not in PRODUCTIVE_PHASES),
 )
 """Productive time first, so that its end is the goodput of the window at a glance; then stalls by precedence."""
+_PLACE = {phase.label: place for place, phase in enumerate(BAR_ORDER)}
 _UNKNOWN_LETTER = "?"
 
 
@@ -29,10 +30,13 @@ def shares_of(phases: object) -> dict[str, float]:
     """
     if not isinstance(phases, dict):
         return {}
-    known = [phase.label for phase in BAR_ORDER]
-    labels = known + [label for label in phases if isinstance(label, str) and label not in PHASE_OF_LABEL]
-    found = ((label, number(phases, label)) for label in labels)
-    return {label: share for label, share in found if share is not None and share > 0}
+    found = [
+        (label, share)
+        for label in phases
+        if isinstance(label, str) and (share := number(phases, label)) is not None and share > 0
+    ]
+    found.sort(key=lambda pair: _PLACE.get(pair[0], len(_PLACE)))
+    return dict(found)
 
 
 def productive_share(shares: Mapping[str, float]) -> float | None:
@@ -81,7 +85,7 @@ def stacked_bar(shares: Mapping[str, float], cells: int, *, faded: bool = False)
 
 
 def trend(values: Sequence[float | None], glyphs: Glyphs) -> str:
-    """One character per value, 0-1; a space where there was none."""
+    """One character per value, 0-1, the higher the more; a space where there was none."""
     steps = glyphs.trend
     top = len(steps) - 1
     return "".join(

@@ -108,7 +108,7 @@ def _goodput(row: Row, sight: Sight, _cells: int) -> Cell:
     value = number(row.rank, "goodput")
     if value is None:
         return (Segment(sight.glyphs.absent, "quiet"),)
-    return (Segment(percent(value), "old" if row.faded else level(value)),)
+    return (Segment(percent(value), "old" if row.faded else "" if row.rank.get("state") == "starting" else level(value)),)
 
 
 def _bar(row: Row, _sight: Sight, cells: int) -> Cell:
@@ -126,12 +126,13 @@ def cause(row: Row, sight: Sight, cells: int) -> Cell:
 
 
 def trend_cell(row: Row, sight: Sight, cells: int) -> Cell:
-    """The productive share of the last minutes, one character for each `BUCKET_S`."""
+    """The stalled share of the last minutes, one character for each `BUCKET_S`: little ink is good."""
     key = row.rank.get("rank_key")
     if sight.history is None or not isinstance(key, str):
         return ()
     values = sight.history.series(key, cells, sight.until)
-    drawn = zip(values, trend(values, sight.glyphs), strict=True)
+    stalled = [None if value is None else 1 - value for value in values]
+    drawn = zip(values, trend(stalled, sight.glyphs), strict=True)
     runs = groupby(drawn, key=lambda pair: "" if pair[0] is None else level(pair[0]))
     return tuple(Segment("".join(character for _, character in run), style) for style, run in runs)
 

@@ -80,6 +80,8 @@ class _Room:
     row_lines: int
     page: int
     messages: int
+    apart: bool
+    """Whether a blank line stands above the messages."""
     detail: bool
 
 
@@ -108,31 +110,33 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
     ]
     sight = Sight(glyphs, number(snapshot, "window_s"), view.history, view.until)
     body = _table(rows, shown, rows[selected] if live and rows else None, sight, view, room)
-    tail = [*([Line(), *detail] if room.detail else []), *_messages(spoken, room.messages, cells, glyphs)]
-    lines = head + body
+    lines = [*head, *body, *[Line()] * room.apart, *_messages(spoken, room.messages, cells, glyphs)]
     if view.height is not None:
-        footer = _footer(view, first, len(shown), len(rows))
-        space = view.height - len(lines) - len(tail) - 1
-        lines = [*lines, *[Line()] * max(space, 0), *tail][: max(view.height - 1, 0)] + [footer]
-        lines = lines[: view.height]
-    else:
-        lines += tail
+        low = [*(detail if room.detail else []), _footer(view, first, len(shown), len(rows))]
+        blank = [Line()] * max(view.height - len(lines) - len(low), 0)
+        # Where not even the head has room, the keys still do: someone must find the way out.
+        lines = [*[*lines, *blank][: max(view.height - len(low), 0)], *low][: view.height]
     return Frame(
         tuple(clip(line, cells, glyphs) for line in lines), keys, selected, first, room.page, room.row_lines
     )
 
 
 def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
+    """Rows first, but a message can't be crowded out; then all messages, then the detail, then blank lines."""
     two = view.width < _ONE_LINE_FROM
     if view.height is None:
-        return _Room(2 if two else 1, rows, messages, detail=False)
+        return _Room(2 if two else 1, rows, messages, apart=messages > 0, detail=False)
     space = max(view.height - _HEAD - 1, 1)
     said = min(messages, 1) if space > 1 else 0
     row_lines = 2 if two and 2 * rows <= space - said else 1
+    if row_lines > 1 and 3 * rows + messages + detail + 2 <= space:
+        row_lines = 3
     page = max(min(rows, (space - said) // row_lines), 1)
     left = space - said - page * row_lines
     more = min(left, messages - said)
-    return _Room(row_lines, page, said + more, detail=detail > 0 and left - more > detail)
+    left -= more
+    apart = left > 0 and said > 0
+    return _Room(row_lines, page, said + more, apart=apart, detail=detail > 0 and left - apart > detail)
 
 
 def _table(
@@ -166,6 +170,7 @@ def _table(
         lines.append(Line((mark, *cells[1:-1])))
         if two_lines:
             lines.append(_second_line(row, sight, indent, margin, view))
+        lines += [Line()] * (room.row_lines - 2)
     return lines
 
 
@@ -177,10 +182,11 @@ def _titles(chosen: Sequence[tuple[Column, int]], margin: int, between: Segment,
             options = (title, title.removeprefix("where ").removesuffix(" went"), "stalls")
             title = next(option for option in (*options, "") if width(option) <= size)
         elif column.title == "trend" and view.history is not None:
-            long = f"productive, {trend_span(size)}"
+            long = f"stalls, {trend_span(size)}"
             title = long if width(long) <= size else title
         segments += [Segment(fit(title, size, view.glyphs, right=column.right), "heading"), between]
-    return Line(tuple(segments[:-1]))
+    taken = sum(width(segment.text) for segment in segments[:-1])
+    return Line((*segments[:-1], Segment(" " * (view.width - taken), "heading")))
 
 
 def _bar_offset(chosen: Sequence[tuple[Column, int]], gap: int) -> int:

@@ -116,12 +116,13 @@ def node_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
 
 
 def _daemon(daemon: Mapping[str, Any], glyphs: Glyphs) -> str:
-    words = ["daemon", clean(daemon.get("version"), glyphs)]
+    cost = []
     if (busy := number(daemon, "cpu_percent")) is not None:
-        words.append(f"{busy:.1f} % CPU")
+        cost.append(f"{busy:.1f} % CPU")
     if (resident := number(daemon, "rss_bytes")) is not None:
-        words.append(size(resident))
-    return " ".join(word for word in words if word)
+        cost.append(size(resident))
+    name = f"daemon {clean(daemon.get('version'), glyphs)}".strip()
+    return name + (f" ({', '.join(cost)})" if cost else "")
 
 
 def legend_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:

@@ -82,7 +82,7 @@ def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
     lines += [Line(), _heading("Numbers")]
     for text in (
         "goodput: productive time as a part of the time since attach(). util: the GPU's own, from its driver.",
-        f"p50/p99: milliseconds from step to step. The trend is the productive share, {BUCKET_S:g} s a character,"
+        f"p50/p99: milliseconds from step to step. The trend is the stalled share, {BUCKET_S:g} s a character,"
         f" now at its right end. {glyphs.absent} is unknown: no number is made up.",
     ):
         lines += [Line((Segment(line),)) for line in wrap(text, cells, glyphs)]
