@@ -48,7 +48,7 @@ def _who(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
 def _totals(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> Line:
     seconds = shares_of(rank.get("totals_s"))
     title = f"since attach {duration(sum(seconds.values()))}"
-    return legend(title, {label: duration(seconds[label]) for label in seconds}, seconds, cells, glyphs)
+    return legend(title, {label: duration(seconds[label]) for label in seconds}, seconds, cells, glyphs, names_first=False)
 
 
 def _process(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:

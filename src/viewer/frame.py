@@ -16,6 +16,7 @@ from .messages import Message, messages_of
 from .numbers import number
 from .rows import Row, first_visible, ordered, rows_of
 from .style import Line, Segment, clip
+from .words import OLD_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +109,7 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
         node_line(snapshot, cells, glyphs),
         legend_line(snapshot, cells, glyphs),
     ]
-    sight = Sight(glyphs, number(snapshot, "window_s"), view.history, view.until)
+    sight = Sight(glyphs, number(snapshot, "window_s"), view.history, view.until, old=view.age_s > OLD_S and not view.paused)
     body = _table(rows, shown, rows[selected] if live and rows else None, sight, view, room)
     lines = [*head, *body, *[Line()] * room.apart, *_messages(spoken, room.messages, cells, glyphs)]
     if view.height is not None:
@@ -135,7 +136,7 @@ def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
     left = space - said - page * row_lines
     more = min(left, messages - said)
     left -= more
-    apart = left > 0 and said > 0
+    apart = left > 0 and said > 0 and row_lines < 3  # noqa: PLR2004 - else the last row brings its blank line
     return _Room(row_lines, page, said + more, apart=apart, detail=detail > 0 and left - apart > detail)
 
 

@@ -45,7 +45,7 @@ def title_line(snapshot: Snapshot, cells: int, glyphs: Glyphs, *, age_s: float, 
     matched = _TIME_OF_DAY.match(stamp)
     window = number(snapshot, "window_s")
     jobs = sorted({clean(rank.get("job"), glyphs) for rank in ranks} - {""})
-    states = Counter(rank.get("state") for rank in ranks)
+    states = Counter(clean(rank.get("state"), glyphs) for rank in ranks)
     apart = ", ".join(f"{states[state]} {state}" for state in _RANK_STATES if states[state])
     parts = [
         (0.0, Segment("hpcsampler", "title")),
@@ -139,28 +139,32 @@ def legend_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
 
 
 def legend(
-    title: str, words: Mapping[str, str], shares: Mapping[str, float], cells: int, glyphs: Glyphs
+    title: str, words: Mapping[str, str], shares: Mapping[str, float], cells: int, glyphs: Glyphs, *, names_first: bool = True
 ) -> Line:
-    """Letters, names and words of phases. Where room is short, words go before names: a bar needs its letters."""
+    """Letters, names and words of phases, the largest share first, as many as fit.
+
+    `names_first`: where room is short, words go before names, as a bar can't be read without its letters.
+    """
     if not shares:
         return Line()
     labels = sorted(shares, key=lambda label: -shares[label])
-    names = {label: phase_name(label, glyphs) for label in labels}
-    roomy = width(title) + sum(7 + width(names[label]) + width(words[label]) for label in labels) <= cells
-    between = 6 if roomy else 4
+    named = {label: f" {phase_name(label, glyphs)}" for label in labels}
+    full = {label: f"{named[label]} {words[label]}" for label in labels}
+    roomy = width(title) + sum(5 + width(full[label]) for label in labels) <= cells
+    least = named if names_first else full
     room = cells - width(title)
-    for at, label in enumerate(labels):
-        room -= between + width(names[label])
-        if room < 0:
-            room += between + width(names[label])
-            del labels[at:]
-            break
-    line = [Segment(title, "quiet")]
+    fitting = []
     for label in labels:
-        room -= width(words[label]) + 1
-        named = names[label] + (f" {words[label]}" if room >= 0 else "")
+        room -= (5 if roomy else 3) + width(least[label])
+        if room < 0:
+            break
+        fitting.append(label)
+    room = max(room, 0) if len(fitting) == len(labels) else 0
+    line = [Segment(title, "quiet")]
+    for label in fitting:
+        room -= width(full[label]) - width(least[label])
         letter = f" {letter_of(label)} " if roomy else letter_of(label)
-        line += [Segment("  "), Segment(letter, style_of(label)), Segment(f" {named}")]
+        line += [Segment("  "), Segment(letter, style_of(label)), Segment(full[label] if room >= 0 else least[label])]
     return Line(tuple(line))
 
 

@@ -55,35 +55,31 @@ def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
         ("q", "quit"),
         ("? h Esc", "this page, and back"),
         ("p Space", "hold the screen, go on"),
-        ("+ -", "update faster, slower (0.25 to 10 s)"),
-        ("s", f"next order: {', '.join(SORTS)}"),
+        ("+ -", "update faster, slower"),
+        ("s", "next order of the rows"),
         ("r", "reverse the order"),
         (f"{glyphs.up} {glyphs.down} j k", "select a row"),
-        ("PgUp PgDn", "a page on; Home, End: to the ends"),
+        ("PgUp PgDn", "by pages; Home, End"),
     ]
     lines = [_heading("Keys"), *_two_columns(keys, cells, glyphs), Line()]
-    lines.append(_heading("Bars: where the time of a rank went. Each moment counts once, productive time first"))
+    lines.append(_heading("Bars: the share of the time in which the rank is"))
     for phase in BAR_ORDER:
-        text = PHASE_TEXT[phase]
-        kind = "productive" if phase in PRODUCTIVE_PHASES else "stall"
-        said = f"the rank is {text.meaning}"
+        productive = phase in PRODUCTIVE_PHASES
         lines.append(
             Line(
                 (
-                    Segment(f" {text.letter} ", style_of(phase.label)),
+                    Segment(f" {PHASE_TEXT[phase].letter} ", style_of(phase.label)),
                     Segment(" " + fit(phase.label, _NAME_CELLS, glyphs)),
-                    Segment(
-                        fit(kind, _NAME_CELLS, glyphs), "good" if phase in PRODUCTIVE_PHASES else "middle"
-                    ),
-                    Segment(said),
+                    Segment(fit("productive" if productive else "stall", _NAME_CELLS, glyphs), "good" if productive else "middle"),
+                    Segment(PHASE_TEXT[phase].meaning),
                 ),
             ),
         )
     lines += [Line(), _heading("Numbers")]
     for text in (
-        "goodput: productive time as a part of the time since attach(). util: the GPU's own, from its driver.",
-        f"p50/p99: milliseconds from step to step. The trend is the stalled share, {BUCKET_S:g} s a character,"
-        f" now at its right end. {glyphs.absent} is unknown: no number is made up.",
+        "goodput: productive part of the time since attach(). p50/p99: ms per step.",
+        f"trend: the stalled share, {BUCKET_S:g} s a character, newest at the right. {glyphs.absent} is unknown.",
+        f"orders: {', '.join(SORTS)}; by numbers, the worst first.",
     ):
         lines += [Line((Segment(line),)) for line in wrap(text, cells, glyphs)]
     return lines

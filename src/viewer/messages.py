@@ -36,8 +36,7 @@ def messages_of(
     if age_s > OLD_S and not paused:
         said.append(
             Message(
-                f"no data from the daemon for {duration(age_s)}: has it ended? A rank restarts it, and this screen"
-                " reconnects by itself",
+                f"daemon silent for {duration(age_s)}: reconnecting. A rank restarts one that has ended",
                 "bad",
             ),
         )
@@ -105,7 +104,7 @@ def _note_messages(ranks: Sequence[Mapping[str, Any]], glyphs: Glyphs) -> list[M
 def _ranks(ranks: Sequence[Mapping[str, Any]], glyphs: Glyphs) -> str:
     if len(ranks) > _NAMED:
         return f"{len(ranks)} ranks"
-    jobs = {rank.get("job") for rank in ranks}
+    jobs = {clean(rank.get("job"), glyphs) for rank in ranks}
     names = []
     for rank in ranks:
         value = number(rank, "rank")
