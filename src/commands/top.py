@@ -113,6 +113,8 @@ def _live(arguments: argparse.Namespace, directory: RuntimeDirectory) -> int:
         from ..viewer.cells import glyphs_for
         from ..viewer.frame import View
 
+        for name in ("COLUMNS", "LINES"):  # Textual takes them for the size for good; the terminal knows better
+            os.environ.pop(name, None)
         view = View(
             width=80,
             height=24,

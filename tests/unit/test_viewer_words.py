@@ -69,6 +69,7 @@ def test_escapes_and_controls_never_pass() -> None:
     assert clean("a\nb\tc", UNICODE) == "a?b?c"
     assert clean("\u202eabc\u200b", UNICODE) == "abc"
     assert clean("größe", ASCII) == "gr??e"
+    assert clean("\ud800", UNICODE) == "?"
     assert clean(None, UNICODE) == ""
 
 
