@@ -15,7 +15,6 @@ import uuid
 from pathlib import Path
 
 import pytest
-
 from tests.support import snapshots
 
 TOP = [sys.executable, "-m", "hpcsampler", "top"]
@@ -61,7 +60,15 @@ class Terminal:
 
     def __init__(self, width: int, height: int) -> None:
         self.name = f"hpcsampler-{uuid.uuid4().hex[:8]}"
-        self.tmux("new-session", "-d", "-x", str(width), "-y", str(height), "env PS1='$ ' LC_ALL=C.UTF-8 COLUMNS=80 sh")
+        self.tmux(
+            "new-session",
+            "-d",
+            "-x",
+            str(width),
+            "-y",
+            str(height),
+            "env PS1='$ ' LC_ALL=C.UTF-8 COLUMNS=80 sh",
+        )
 
     def tmux(self, *arguments: str) -> str:
         command = ["tmux", "-L", self.name, "-f", os.devnull, *arguments]
@@ -113,7 +120,7 @@ def test_lives_in_a_terminal_from_first_frame_to_last(terminal, directory) -> No
         terminal.await_text("blocked while a checkpoint is written or restored")
         terminal.type("Escape")
         terminal.await_text("blocked while a checkpoint", gone=True)
-        for width, height in ((80, 24), (200, 50)):
+        for width, height in ((200, 50), (80, 24)):
             terminal.tmux("resize-window", "-x", str(width), "-y", str(height))
             screen = terminal.await_text("top cause" if width > 160 else "p50/p99 ms goodput")
             assert "q quit" in screen.splitlines()[height - 1], screen
@@ -124,7 +131,11 @@ def test_lives_in_a_terminal_from_first_frame_to_last(terminal, directory) -> No
         terminal.type("q")
         screen = terminal.await_text("code=0")
     assert "waits for input" not in screen
-    assert terminal.tmux("display", "-p", "#{alternate_on} #{cursor_flag} #{mouse_any_flag}").split() == ["0", "1", "0"]
+    assert terminal.tmux("display", "-p", "#{alternate_on} #{cursor_flag} #{mouse_any_flag}").split() == [
+        "0",
+        "1",
+        "0",
+    ]
     terminal.type("echo typed again", "Enter")
     terminal.await_text("\ntyped again")
 
@@ -159,7 +170,9 @@ def test_ended_by_a_signal_it_gives_the_terminal_back(terminal, directory, signa
     with publishing(directory):
         start_top(terminal, directory)
         terminal.await_text("waits for input")
-        pids = subprocess.run(["pgrep", "-f", str(directory)], capture_output=True, encoding="utf-8", check=True).stdout
+        pids = subprocess.run(
+            ["pgrep", "-f", str(directory)], capture_output=True, encoding="utf-8", check=True
+        ).stdout
         pid = max(map(int, pids.split()))
         if signal == "INT":
             terminal.type("C-c")
@@ -281,7 +294,8 @@ def test_a_too_long_path_is_said_so(directory) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [(["--interval", "0.1"], "from 0.25 to 10"), (["--interval", "soon"], "from 0.25 to 10"),
-     (["--interval", "nan"], "from 0.25 to 10"), (["--sort", "size"], "stall"), (["--once", "--json"], "not allowed")],
+     (["--interval", "nan"], "from 0.25 to 10"), (["--sort", "size"], "stall"),
+     (["--once", "--json"], "not allowed")],
 )  # fmt: skip
 def test_bad_flags_exit_2_with_one_line(directory, arguments, said) -> None:
     done = run_top(*arguments, directory=directory)
@@ -293,7 +307,9 @@ def test_bad_flags_exit_2_with_one_line(directory, arguments, said) -> None:
 def test_a_reader_that_goes_is_no_error(directory) -> None:
     with publishing(directory, snapshots.many_ranks):
         command = f"{' '.join(TOP)} --json --runtime-dir {directory} | head -1"
-        done = subprocess.run(["sh", "-c", command], capture_output=True, encoding="utf-8", timeout=60, check=False)
+        done = subprocess.run(
+            ["sh", "-c", command], capture_output=True, encoding="utf-8", timeout=60, check=False
+        )
     assert done.stdout == "{\n"
     assert done.stderr == ""
 

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import pytest
+
 from hpcsampler.protocol.phases import PHASE_TEXT, Phase
 from hpcsampler.viewer.bars import BAR_ORDER
 from hpcsampler.viewer.cells import ASCII, UNICODE, clean, glyphs_for, width
 from hpcsampler.viewer.help import help_page
-from hpcsampler.viewer.numbers import compact, count, duration, fine_percent, number, percent, short_duration, size
+from hpcsampler.viewer.numbers import (
+    compact,
+    count,
+    duration,
+    fine_percent,
+    number,
+    percent,
+    short_duration,
+    size,
+)
 from hpcsampler.viewer.style import LOOKS, PHASE_LOOK, level, to_text
 
 
 @pytest.mark.parametrize(
     ("shown", "value"),
-    [("0 %", 0), ("<1 %", 0.001), ("1 %", 0.0051), ("42 %", 0.42), ("99 %", 0.9951), ("100 %", 1.0), ("387 %", 3.87)],
+    [
+        ("0 %", 0),
+        ("<1 %", 0.001),
+        ("1 %", 0.0051),
+        ("42 %", 0.42),
+        ("99 %", 0.9951),
+        ("100 %", 1.0),
+        ("387 %", 3.87),
+    ],
 )
 def test_percent_rounds_neither_to_nothing_nor_to_all(shown, value) -> None:
     assert percent(value) == shown
@@ -47,11 +65,23 @@ def test_durations_have_two_units(shown, value) -> None:
 
 
 def test_short_durations_have_one_unit() -> None:
-    assert [short_duration(value) for value in (0.24, 42, 600, 7200, 400_000)] == ["0.2 s", "42 s", "10 m", "2 h", "5 d"]
+    assert [short_duration(value) for value in (0.24, 42, 600, 7200, 400_000)] == [
+        "0.2 s",
+        "42 s",
+        "10 m",
+        "2 h",
+        "5 d",
+    ]
 
 
 def test_overheads_keep_their_digits() -> None:
-    assert [fine_percent(value) for value in (0, 0.00002, 0.00021, 0.05, 0.5)] == ["0.00 %", "<0.01 %", "0.02 %", "5.00 %", "50 %"]
+    assert [fine_percent(value) for value in (0, 0.00002, 0.00021, 0.05, 0.5)] == [
+        "0.00 %",
+        "<0.01 %",
+        "0.02 %",
+        "5.00 %",
+        "50 %",
+    ]
 
 
 def test_thousands_stand_apart() -> None:
@@ -90,7 +120,14 @@ def test_ascii_where_the_terminal_may_have_nothing_else(encoding, environ, force
 
 
 def test_utilisation_splits_at_10_and_75_percent() -> None:
-    assert [level(value) for value in (0.0, 0.099, 0.1, 0.749, 0.75, 1.0)] == ["bad", "bad", "middle", "middle", "good", "good"]
+    assert [level(value) for value in (0.0, 0.099, 0.1, 0.749, 0.75, 1.0)] == [
+        "bad",
+        "bad",
+        "middle",
+        "middle",
+        "good",
+        "good",
+    ]
 
 
 def luminance(color: int) -> float:
