@@ -1,4 +1,4 @@
-"""Pictures of the screen: the very lines that `hpcsampler top` paints, as SVG, and as PNG where there is a Chromium.
+"""Pictures of the screen: the very lines that `hpcsampler top` paints, as SVG and, with a Chromium, as PNG.
 
 python docs/tools/screenshot.py               the pictures in docs/images, from simulated snapshots
 python docs/tools/screenshot.py --all DIR     every screen that is worth a look, into DIR
@@ -33,6 +33,7 @@ from hpcsampler.viewer.style import LOOKS, Line, colorless  # noqa: E402
 
 CELL_X, CELL_Y, FONT = 8.4, 18, 14
 MARGIN = 10
+FAMILY = "DejaVu Sans Mono, Menlo, Consolas, monospace"
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,16 @@ def svg(lines: tuple[Line, ...], cells: int, terminal: Terminal, caption: str) -
     """The lines as a picture; a caption below them says what they are of."""
     high = len(lines) * CELL_Y + 2 * MARGIN + (CELL_Y + 4 if caption else 0)
     wide = cells * CELL_X + 2 * MARGIN
+    size = f'width="{wide:.0f}" height="{high}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high}"'
-        f' width="{wide:.0f}" height="{high}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high}" {size}>',
         f'<rect width="100%" height="100%" rx="6" fill="{terminal.background}"/>',
-        '<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace"'
-        f' font-size="{FONT}" fill="{terminal.foreground}">',
+        f'<g font-family="{FAMILY}" font-size="{FONT}" fill="{terminal.foreground}">',
     ]
     for row, line in enumerate(lines):
         x, y = float(MARGIN), MARGIN + row * CELL_Y
         for segment in line.segments:
-            size = width(segment.text) * CELL_X
+            taken = width(segment.text) * CELL_X
             look = LOOKS[segment.style] if terminal.color else colorless(LOOKS[segment.style])
             front = terminal.foreground if look.color is None else rgb(look.color)
             back = None if look.background is None else rgb(look.background)
@@ -79,20 +79,20 @@ def svg(lines: tuple[Line, ...], cells: int, terminal: Terminal, caption: str) -
                 front, back = terminal.background, terminal.foreground
             if back:
                 parts.append(
-                    f'<rect x="{x:.1f}" y="{y}" width="{size:.1f}" height="{CELL_Y}" fill="{back}"/>'
+                    f'<rect x="{x:.1f}" y="{y}" width="{taken:.1f}" height="{CELL_Y}" fill="{back}"/>'
                 )
             if look.underline:
                 parts.append(
-                    f'<rect x="{x:.1f}" y="{y + CELL_Y - 2}" width="{size:.1f}" height="1" fill="{front}"/>'
+                    f'<rect x="{x:.1f}" y="{y + CELL_Y - 2}" width="{taken:.1f}" height="1" fill="{front}"/>'
                 )
             if segment.text.strip():
                 weight = ' font-weight="bold"' if look.bold else ""
                 dim = ' opacity="0.6"' if look.dim else ""
                 parts.append(
-                    f'<text x="{x:.1f}" y="{y + 13.5}" fill="{front}" textLength="{size:.1f}"'
+                    f'<text x="{x:.1f}" y="{y + 13.5}" fill="{front}" textLength="{taken:.1f}"'
                     f' xml:space="preserve"{weight}{dim}>{escape(segment.text)}</text>',
                 )
-            x += size
+            x += taken
     if caption:
         parts.append(
             f'<text x="{MARGIN}" y="{high - 10}" opacity="0.6" font-size="12">{escape(caption)}</text>'
@@ -114,7 +114,8 @@ def png(source: Path, target: Path) -> None:
         command = [
             chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={scratch}/profile", "--force-device-scale-factor=2", "--default-background-color=00000000",
+            f"--user-data-dir={scratch}/profile", "--force-device-scale-factor=2",
+            "--default-background-color=00000000",
             f"--window-size={wide},{high}", f"--screenshot={target}", page.as_uri(),
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True, timeout=60)

@@ -93,7 +93,7 @@ def _print_once(arguments: argparse.Namespace, directory: RuntimeDirectory) -> i
 
 
 def _live(arguments: argparse.Namespace, directory: RuntimeDirectory) -> int:
-    # A screen that is opened before the first training waits for it: its directory must be there, and be safe.
+    # A screen that is opened before the first training waits for it: its directory must be there and safe.
     if directory.path.exists():
         check(directory)
     else:
@@ -131,7 +131,7 @@ def _set_up_textual() -> None:
     """Correct what Textual, when it is imported, takes from the environment."""
     for name in ("COLUMNS", "LINES"):  # it takes them for the size, for good; the terminal knows better
         os.environ.pop(name, None)
-    if os.environ.get("TERM") != "linux":  # all others have 256 colours
+    if os.environ.get("TERM") != "linux":  # the others have 256 colours
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", "256")
 
 

@@ -39,8 +39,8 @@ def first_snapshot(address: str, place: str, *, wait_s: float = FIRST_WAIT_S) ->
         return snapshot
     if bad:
         raise HpcsamplerError(
-            f"the daemon in {place} speaks another version: end it (hpcsampler daemon stop), the next training"
-            " starts one of this version",
+            f"the daemon in {place} speaks another version: end it (hpcsampler daemon stop), the next"
+            " training starts one of this version",
         )
     raise no_daemon(place)
 

@@ -260,8 +260,8 @@ def test_no_daemon_is_one_line_that_says_what_to_do(directory, option) -> None:
         assert done.returncode == 1
         assert done.stdout == ""
         assert done.stderr == (
-            f"hpcsampler: no hpcsampler daemon answers in {place}: start a training with hpcsampler.attach(), or:"
-            " hpcsampler daemon start\n"
+            f"hpcsampler: no hpcsampler daemon answers in {place}: start a training with"
+            " hpcsampler.attach(), or: hpcsampler daemon start\n"
         )
         assert time.monotonic() - started < 15
     assert not (directory / "not there").exists()

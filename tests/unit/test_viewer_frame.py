@@ -258,10 +258,20 @@ def test_fits_every_terminal(width, height, glyphs) -> None:
 def test_no_number_is_cut(width) -> None:
     """Whatever the numbers: an ellipsis stands in names and sentences only."""
     huge = snapshots.rank(
-        1234567, steps_per_s=123456.7, step_ms={"p50": 123456.0, "p95": 1.0, "p99": 9999999.0}, step=1_234_567_890,
-        dropped=1_234_567, cpu={"percent": 12800.0, "rss_bytes": 1 << 50, "read_bytes_per_s": 1e15}, overhead=1.0,
-        pid=4_194_304, age_s=1.5, coverage=0.999, state="evaluating", top_cause=None, job="j",
-    )  # fmt: skip
+        1234567,
+        steps_per_s=123456.7,
+        step_ms={"p50": 123456.0, "p95": 1.0, "p99": 9999999.0},
+        step=1_234_567_890,
+        dropped=1_234_567,
+        cpu={"percent": 12800.0, "rss_bytes": 1 << 50, "read_bytes_per_s": 1e15},
+        overhead=1.0,
+        pid=4_194_304,
+        age_s=1.5,
+        coverage=0.999,
+        state="evaluating",
+        top_cause=None,
+        job="j",
+    )
     card = snapshots.gpu(
         15,
         utilization=1.0,
