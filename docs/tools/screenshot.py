@@ -6,6 +6,7 @@ python docs/tools/screenshot.py --live DIR    of the daemon whose runtime direct
 docs/images/top
 """
 
+# ruff: noqa: INP001 - a script, not a package
 from __future__ import annotations
 
 import argparse
