@@ -3,5 +3,9 @@
 from __future__ import annotations
 
 from ._version import __version__
+from .errors import HpcsamplerError
+from .sampler.api import attach, detach, mark, pause, phase, resume, step
 
-__all__ = ["__version__"]
+__all__ = [
+    "HpcsamplerError", "__version__", "attach", "detach", "mark", "pause", "phase", "resume", "step",
+]

@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+import functools
 import os
 
 from ..protocol.phases import Flag, Kind, Phase
@@ -52,10 +53,12 @@ cdef extern from *:
     static unsigned long hps_driver;
     /* >0 while an outer iterator is timed: what it gets from inner ones is part of it. Per thread. */
     static __thread int hps_nested;
+    static __thread uint32_t hps_last_source;
     """
     int64_t hps_float_bits(double value) nogil
     unsigned long hps_driver
     int hps_nested
+    uint32_t hps_last_source
 
 DEF EVENT_BYTES = 24
 
@@ -115,9 +118,9 @@ def capacity():
     return hps_the_ring.mask + 1 if hps_the_ring.slots != NULL else 0
 
 
-def drain():
-    """All events that are complete, oldest first, 24 bytes each, and remove them. One thread at a time."""
-    cdef size_t most = hps_ring_backlog()
+def drain(size_t limit=65536):
+    """The events that are complete, oldest first, 24 bytes each, at most `limit`; removes them. One thread at a time."""
+    cdef size_t most = min(hps_ring_backlog(), limit)
     if most == 0:
         return b""
     cdef bytes buffer = PyBytes_FromStringAndSize(NULL, most * EVENT_BYTES)
@@ -147,6 +150,26 @@ def wake():
 
 
 # ---- writing ----------------------------------------------------------------------------------------------------
+
+def event_cost_ns(size_t rounds=1000):
+    """What one event costs here, measured now, in nanoseconds: the clock and a place in the ring.
+
+    Only while nothing records; the events of the measurement are taken out again.
+    """
+    cdef size_t i
+    cdef uint64_t begin
+    if hps_recording() or hps_the_ring.slots == NULL:
+        return 0.0
+    rounds = min(rounds, <size_t>(hps_the_ring.mask + 1) // 2)
+    hps_ring_record(True)
+    begin = hps_now_ns()
+    for i in range(rounds):
+        hps_emit(0, POINT, OTHER_THREAD, 0, 0)
+    cost = (hps_now_ns() - begin) / <double>rounds
+    hps_ring_record(False)
+    drain(rounds)
+    return cost
+
 
 def set_driver(unsigned long thread):
     """Name the thread that drives the steps, by its `threading.get_ident()`."""
@@ -184,6 +207,9 @@ cdef class Span:
         hps_emit(self.phase, END, self.flags | here(), self.key, 0)
         return None
 
+    def __call__(self, function):
+        return decorated(self, function)
+
 
 cdef class StepSpan:
     """`count` training steps as a context manager; they count unless an exception leaves the block."""
@@ -203,6 +229,19 @@ cdef class StepSpan:
     def __exit__(self, kind, error, traceback):
         hps_emit(STEP, END, EXACT, 0, self.count if kind is None else 0)
         return None
+
+    def __call__(self, function):
+        return decorated(self, function)
+
+
+def decorated(span, function):
+    """`function`, run inside `span` each time."""
+    @functools.wraps(function)
+    def inside(*args, **kwargs):
+        with span:
+            return function(*args, **kwargs)
+
+    return inside
 
 
 cdef class Marks:
@@ -236,7 +275,11 @@ cdef class Marks:
 # ---- iterators --------------------------------------------------------------------------------------------------
 
 cdef class Nested:
-    """While inside, `timed_next` passes straight through: an outer iterator is being timed."""
+    """While inside, `timed_next` passes straight through: an outer iterator is being timed. Per thread."""
+
+    def active(self):
+        """Whether the calling thread is inside."""
+        return hps_nested > 0
 
     def __enter__(self):
         global hps_nested
@@ -245,6 +288,11 @@ cdef class Nested:
     def __exit__(self, kind, error, traceback):
         global hps_nested
         hps_nested -= 1
+
+
+def last_source():
+    """Key of the iterator that the calling thread got its last element from; 0 if none."""
+    return hps_last_source
 
 
 def timed_next(original, in_graph, context, str key_attribute, new_key, *, bint outer=False):
@@ -259,7 +307,7 @@ def timed_next(original, in_graph, context, str key_attribute, new_key, *, bint 
     cdef bint is_outer = outer
 
     def next_element(self):
-        global hps_nested
+        global hps_nested, hps_last_source
         if hps_nested:
             return original(self)
         if not context._thread_local_data.is_eager:
@@ -283,6 +331,7 @@ def timed_next(original, in_graph, context, str key_attribute, new_key, *, bint 
             if is_outer:
                 hps_nested -= 1
             hps_emit(INPUT, END, flags, key, got)
+        hps_last_source = key
         return element
 
     return next_element

@@ -206,6 +206,17 @@ static void close_inferred(hps_timeline *self, bool counts) {
     }
 }
 
+/* Someone tells the steps after all: what was inferred was none, and from this iterator none is inferred again. */
+static void cancel_inferred(hps_timeline *self) {
+    if (self->inferred_source != 0) {
+        hps_source *source = source_of(self, self->inferred_source);
+        if (source != NULL) {
+            source->explicit = true;
+        }
+        close_inferred(self, false);
+    }
+}
+
 /* An element has come. Outside of steps that someone tells, it starts one: a training step if gradients are computed
  * from this iterator or, while none are from any, if it is the first iterator that the program consumed; an
  * evaluation step if it is another that is consumed in a row. An iterator that only alternates with the one that
@@ -254,13 +265,7 @@ static void step_event(hps_timeline *self, const hps_event *event) {
         return;
     }
     if (event->kind == HPS_BEGIN) {
-        if (self->inferred_source != 0 && !self->inferred_evaluates) {
-            hps_source *source = source_of(self, self->inferred_source);
-            if (source != NULL) {
-                source->explicit = true;
-            }
-            close_inferred(self, false);
-        }
+        cancel_inferred(self);
         if (self->scope_depth++ == 0) {
             self->scope_elements = 0;
         }
@@ -303,10 +308,13 @@ static void input_event(hps_timeline *self, const hps_event *event) {
     }
 }
 
-/* The whole evaluation has key 0 and each of its batches key 1, so that batches can be counted. */
+/* The whole evaluation has key 0 and each of its batches key 1, so that batches can be counted. A batch without a
+ * whole (`test_on_batch` in a loop of the user's) says that the loop's iterator feeds no training. */
 static void evaluation_event(hps_timeline *self, const hps_event *event) {
     if (event->kind == HPS_BEGIN) {
-        close_inferred(self, true);
+        if (event->key == 1 && find_open(self, HPS_EVALUATION, 0) == NULL) {
+            cancel_inferred(self);
+        }
         self->batch_elements = 0;
         self->started = true;
         open_interval(self, event);

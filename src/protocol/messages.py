@@ -76,9 +76,9 @@ class Events:
     watermark_ns: int
     """CLOCK_MONOTONIC when the ring was drained: nothing older is still to come."""
     first: int
-    """Ordinal of the first event of `records` among all that ever entered this rank's ring."""
+    """How many events this rank has sent before these: a jump tells the daemon how many never arrived."""
     dropped: int
-    """Events lost in the rank since attach, because its ring or its queue was full."""
+    """Events lost in the rank since attach, because its ring was full. Never sent, so not counted by `first`."""
     overhead_ns: int
     """CPU time the sampler itself has used in this rank since attach."""
     records: bytes

@@ -1,1 +1,93 @@
-"""One module per thing hooked."""
+"""One module per thing hooked, and the set of all of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .patches import Patches
+
+if TYPE_CHECKING:
+    from ..names import Names
+    from .graph import GraphMarks
+
+
+class HookSet:
+    """The hooks of this process: on each framework as soon as it is imported, until `restore`."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._patches = Patches()
+        self._active = False
+        self._waiting = False
+        self._hooked: set[str] = set()
+        self._marks: GraphMarks | None = None
+        self.problems: list[str] = []
+        """What could not be hooked, as sentences for the user."""
+
+    def install(self) -> None:
+        """Hook what is imported, and what will be."""
+        self._active = True
+        if not self._waiting:
+            self._waiting = True
+            import wrapt
+
+            wrapt.when_imported("tensorflow")(lambda module: self._imported("tensorflow", module))
+            wrapt.when_imported("keras")(lambda module: self._imported("keras", module))
+        else:
+            for name in ("tensorflow", "keras"):
+                if name in sys.modules:
+                    self._imported(name, sys.modules[name])
+
+    def restore(self) -> None:
+        """Put back what was wrapped. Marks in graphs stay, and record nothing."""
+        self._active = False
+        self._hooked.clear()
+        self._patches.restore()
+
+    def announce_roles(self) -> None:
+        """Repeat which iterators feed training, for a daemon that came later."""
+        if self._marks is not None:
+            self._marks.announce_roles()
+
+    def framework(self) -> str:
+        """For example `tensorflow 2.21.0`; empty while none is imported."""
+        module = sys.modules.get("tensorflow")
+        version = getattr(module, "__version__", "")
+        return f"tensorflow {version}" if version else ""
+
+    def _imported(self, name: str, module: Any) -> None:
+        if not self._active or name in self._hooked:
+            return
+        self._hooked.add(name)
+        missing = len(self._patches.missing)
+        try:
+            if name == "tensorflow":
+                self._marks = self._hook_tensorflow(module)
+            else:
+                from .keras import KerasHooks
+
+                KerasHooks().install(self._patches)
+        except Exception as error:  # noqa: BLE001 - whatever an unknown version does, the import must go on
+            self.problems.append(f"{name} is not hooked: {type(error).__name__}: {error}"[:500])
+        self.problems.extend(f"not hooked: {target}" for target in self._patches.missing[missing:])
+
+    def _hook_tensorflow(self, module: Any) -> GraphMarks:
+        from ...ext import _events
+        from . import saved_model
+        from .functions import FunctionHooks
+        from .graph import GraphMarks, framework_library
+        from .iterators import IteratorHooks
+        from .loops import LoopHooks
+
+        marks = self._marks or GraphMarks(self._names)
+        try:
+            _events.register_graph_mark(framework_library(module))
+        except RuntimeError as error:
+            marks.unavailable = str(error)
+            self._patches.missing.append(f"waits inside tf.function ({error})")
+        IteratorHooks(self._names, marks).install(self._patches)
+        LoopHooks(marks).install(self._patches)
+        FunctionHooks(marks).install(self._patches)
+        saved_model.install(self._patches)
+        return marks

@@ -1,0 +1,122 @@
+"""What a training script calls. Light: until `attach()`, nothing but the ring is loaded."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from ..ext import _events
+from ..protocol.phases import Kind, Phase
+from .names import Names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .session import Session
+
+_F = TypeVar("_F", bound="Callable[..., object]")
+
+_names = Names()
+_spans: dict[tuple[str, bool], _events.Span] = {}
+_session: Session | None = None
+_lock = threading.RLock()
+
+mark: Callable[..., None] = _events.Marks(_names.phases, _names.phase)
+"""`mark(name, value=0)`: something happened, with a whole number or a float. For loss values, batch sizes, events."""
+
+
+def attach(
+    *,
+    job: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    daemon: str | None = None,
+    strict: bool = False,
+) -> bool:
+    """Start sampling this process; True if it does. A second call changes nothing.
+
+    Before or after `import tensorflow`; functions that were traced before stay without marks until they are retraced.
+
+    job, rank, world_size: who this rank is, if its launcher (Slurm, MPI, torchrun, Horovod, TF_CONFIG) does not say.
+    daemon: "auto" starts the node's daemon if there is none, "never" only uses a running one, an address (ipc://…)
+    names one. None: as HPCSAMPLER_DAEMON or the settings file says, else "auto".
+    strict: raise what keeps the sampler from working (`hpcsampler.HpcsamplerError`), instead of saying it once in a
+    warning and leaving the training alone.
+    """
+    global _session
+    from .session import Session, say_once
+
+    with _lock:
+        if _session is not None:
+            return True
+        try:
+            session = Session.start(
+                _names, job=job, rank=rank, world_size=world_size, daemon=daemon, on_fork=_forget,
+            )
+        except Exception as error:
+            if strict:
+                raise
+            say_once(f"hpcsampler does not sample this process: {error}")
+            return False
+        _session = session
+        return session is not None
+
+
+def detach() -> None:
+    """Stop sampling, say goodbye to the daemon, and put back everything that was wrapped."""
+    global _session
+    with _lock:
+        session, _session = _session, None
+        if session is not None:
+            session.close("detach")
+
+
+def pause() -> None:
+    """Stop recording, at the cost of a load and a branch per event; hooks stay in place."""
+    if _session is not None and _events.recording():
+        _events.emit(Phase.HOST, Kind.POINT, 0, 1)
+        _events.record(False)
+
+
+def resume() -> None:
+    """Go on recording after `pause()`."""
+    if _session is not None and not _events.recording():
+        _events.record(True)
+        _events.emit(Phase.HOST, Kind.POINT, 0, 0)
+
+
+@overload
+def step(count: int = 1, /) -> _events.StepSpan: ...
+@overload
+def step(count: _F, /) -> _F: ...
+def step(count: int | _F = 1, /) -> _events.StepSpan | _F:
+    """One training step of a loop of your own: `with hpcsampler.step(): …`, or `@hpcsampler.step` on a function.
+
+    count: how many steps the block is, if it is more than one. A block that an exception leaves counts none.
+    Around the call of a `tf.function`, not inside one.
+    """
+    if isinstance(count, int):
+        return _STEP if count == 1 else _events.StepSpan(count)
+    return _STEP(count)  # type: ignore[return-value]
+
+
+def phase(name: str, *, productive: bool = False) -> _events.Span:
+    """A phase of your own, as context manager or decorator: `with hpcsampler.phase("augment"): …`.
+
+    productive: count its time as productive in the goodput, not as a stall.
+    """
+    span = _spans.get((name, productive))
+    if span is None:
+        span = _spans[name, productive] = _events.Span(_names.phase(name), 0, productive)
+    return span
+
+
+_STEP = _events.StepSpan(1)
+
+
+def _forget() -> None:
+    """In a forked child: it is not attached, whatever its parent was."""
+    global _session, _lock
+    _session = None
+    _lock = threading.RLock()
+    _names.renew_lock()

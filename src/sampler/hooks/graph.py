@@ -1,0 +1,185 @@
+"""Placing graph marks while a `tf.function` is traced.
+
+A mark is an op of our own that writes one event when the graph reaches it. It has control edges only, so that it
+changes no value; and it is placed only in graphs that XLA could not have compiled anyway (they get elements from an
+iterator), because XLA refuses a graph with an op that it does not know.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ...ext import _events
+from ...protocol.phases import ROLE_TRAIN, Flag, Kind, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ..names import Names
+
+OP = "HpcsamplerMark"
+
+
+class GraphMarks:
+    """Places marks in the graph that is being traced, and remembers which graph got elements where."""
+
+    def __init__(self, names: Names) -> None:
+        from tensorflow.core.framework.attr_value_pb2 import AttrValue
+        from tensorflow.python.framework import func_graph, op_def_registry, ops
+
+        self._op_registry = op_def_registry
+        self._acting: dict[str, bool] = {}
+        self._attr_value = AttrValue
+        self._ops = ops
+        self._func_graph = func_graph
+        self._names = names
+        self._local = threading.local()
+        self._sites: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+        self.unavailable = ""
+        """Why no mark can be placed in this TensorFlow; empty if they can."""
+        self.trained: set[int] = set()
+        """Keys of the sources that gradients are computed from."""
+
+    # ---- where marks may be placed ------------------------------------------------------------------------------
+
+    def graph(self) -> Any | None:
+        """The function graph being traced, if marks may be placed in it: not inside a tf.data function, whose
+        waits are a data worker's, and not in a TF 1 graph."""
+        graph = self._ops.get_default_graph()
+        if (
+            self.unavailable
+            or not isinstance(graph, self._func_graph.FuncGraph)
+            or getattr(self._local, "dataset_function", 0)
+        ):
+            return None
+        return graph
+
+    @contextmanager
+    def dataset_function(self, depth: int) -> Iterator[None]:
+        """While a tf.data function is traced (depth 1), or the body of a loop over a dataset, which is one too but
+        runs the user's step (depth 0)."""
+        before = getattr(self._local, "dataset_function", 0)
+        self._local.dataset_function = depth
+        try:
+            yield
+        finally:
+            self._local.dataset_function = before
+
+    # ---- sites --------------------------------------------------------------------------------------------------
+
+    def new_site(self, graph: Any) -> int:
+        """A key for a place in `graph` that gets elements. If gradients were computed in it before, it trains."""
+        function = self._function_of(graph)
+        key = self._names.iterator(f"in {_readable(function.name)}()")
+        self._sites.setdefault(function, []).append(key)
+        return key
+
+    def sites_of(self, graph: Any) -> list[int]:
+        """Keys of the places in this function that get elements."""
+        return self._sites.get(graph, [])
+
+    def gradient_in_graph(self, graph: Any) -> bool:
+        """Gradients are computed in `graph`: the places in it, or in the functions around it, feed training."""
+        found = False
+        while isinstance(graph, self._func_graph.FuncGraph):
+            for key in self.sites_of(graph):
+                self.train(key)
+                found = True
+            graph = graph.outer_graph
+        return found
+
+    def train(self, key: int) -> None:
+        """Gradients are computed from what this source yields."""
+        if key not in self.trained:
+            self.trained.add(key)
+            self.announce_roles()
+
+    def announce_roles(self) -> None:
+        """Say which sources train: once when it shows, and again now and then for a daemon that came later."""
+        for key in tuple(self.trained):
+            _events.emit(Phase.INPUT, Kind.POINT, key, ROLE_TRAIN)
+
+    def _function_of(self, graph: Any) -> Any:
+        """The function that a branch or a loop body belongs to: both are graphs of their own."""
+        while self.is_control_flow(graph) and isinstance(graph.outer_graph, self._func_graph.FuncGraph):
+            graph = graph.outer_graph
+        return graph
+
+    @staticmethod
+    def is_control_flow(graph: Any) -> bool:
+        """Whether `graph` is the body, the condition or a branch of a loop or cond."""
+        return any(kind.__name__ == "ControlFlowFuncGraph" for kind in type(graph).__mro__)
+
+    # ---- marks --------------------------------------------------------------------------------------------------
+
+    def place(
+        self,
+        kind: Kind,
+        key: int,
+        *,
+        phase: Phase = Phase.INPUT,
+        value: int = 0,
+        after: Iterable[Any] = (),
+        present: Iterable[Any] = (),
+        beside: Any = None,
+    ) -> Any:
+        """One mark in the graph being traced.
+
+        after: tensors or ops that must be there before the mark.
+        present: scalar bool tensors; with any, the event's value is 1 if one is true, else 0.
+        beside: the tensor whose device the mark shares, so that no control edge crosses devices.
+        """
+        flags = [tensor for tensor in present]
+        values = {
+            "phase": int(phase), "kind": int(kind), "flags": Flag.GRAPH, "key": key, "value": value, "N": len(flags),
+        }
+        graph = self._ops.get_default_graph()
+        with (
+            self._ops.colocate_with(beside) if beside is not None else self._ops.device("/CPU:0"),
+            self._ops.control_dependencies(list(after)),
+        ):
+            return graph._create_op_internal(  # noqa: SLF001 - the public makers need a generated op module
+                OP, flags, [], name="hpcsampler/mark",
+                attrs={name: self._attr_value(i=number) for name, number in values.items()},
+            )
+
+    def effects(self, tensors: Iterable[Any]) -> list[Any]:
+        """What must have happened for the code traced so far to be done: these tensors, and every op of the graph
+        that acts on the world. Other ops are left alone: a mark must not make TensorFlow compute what nobody uses.
+        """
+        graph = self._ops.get_default_graph()
+        acting = [
+            op for op in graph.get_operations()
+            if op.type != OP and op._control_flow_context is None and self._acts(op)  # noqa: SLF001
+        ]
+        return [*tensors, *acting]
+
+    def _acts(self, op: Any) -> bool:
+        kind = self._acting.get(op.type)
+        if kind is None:
+            definition = self._op_registry.get(op.type)
+            kind = definition is not None and definition.is_stateful and not op.type.startswith(("Read", "Placeholder"))
+            self._acting[op.type] = kind
+        return kind
+
+
+def framework_library(tensorflow: Any) -> str:
+    """Path of the shared library that holds TensorFlow's C API."""
+    directory = os.path.dirname(tensorflow.__file__)
+    for name in ("libtensorflow_framework.so.2", "libtensorflow_framework.so"):
+        path = os.path.join(directory, name)
+        if os.path.exists(path):
+            return path
+    return os.path.join(directory, "libtensorflow_framework.so.2")
+
+
+def _readable(name: str) -> str:
+    """A function's name as its author knows it: `__inference_train_step_123` is train_step."""
+    for prefix in ("__inference_", "__forward_", "__backward_"):
+        name = name.removeprefix(prefix)
+    head, _, tail = name.rpartition("_")
+    return head if head and tail.isdigit() else name

@@ -1,0 +1,169 @@
+"""Every way to get an element of a tf.data iterator: eager or inside a `tf.function`, plain or distributed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ...ext import _events
+from ...protocol.phases import Flag, Kind, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..names import Names
+    from .graph import GraphMarks
+    from .patches import Patches
+
+_KEY = "_hpcsampler_key"
+_STEP, _END = int(Phase.STEP), int(Kind.END)
+_LIBRARIES = (f"{os.sep}tensorflow{os.sep}", f"{os.sep}keras{os.sep}", f"{os.sep}hpcsampler{os.sep}")
+
+
+class IteratorHooks:
+    """Wraps the methods that block until the next element is there."""
+
+    def __init__(self, names: Names, marks: GraphMarks) -> None:
+        from tensorflow.python.eager import context
+        from tensorflow.python.util import nest
+
+        self._names = names
+        self._marks = marks
+        self._nest = nest
+        self._context = context.context()
+        self._by_dataset: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._by_likeness: dict[tuple[object, ...], tuple[weakref.ref[Any], int]] = {}
+        self._watched: set[weakref.ref[Any]] = set()
+
+    def install(self, patches: Patches) -> None:
+        """Wrap the iterators of this TensorFlow."""
+        from tensorflow.python.data.ops import iterator_ops
+        from tensorflow.python.distribute import input_lib
+
+        owned, distributed = iterator_ops.OwnedIterator, input_lib.DistributedIteratorBase
+        # `__next__` and `get_next` both come through here.
+        patches.wrap(owned, "_next_internal", lambda original: self._timed(original, self._next_in_graph))
+        patches.wrap(owned, "get_next_as_optional", lambda original: self._optional(original, outer=False))
+        patches.wrap(distributed, "get_next", self._distributed_get_next)
+        patches.wrap(distributed, "get_next_as_optional", lambda original: self._optional(original, outer=True))
+
+    # ---- eager --------------------------------------------------------------------------------------------------
+
+    def _timed(self, original: Callable[..., Any], in_graph: Callable[..., Any], *, outer: bool = False) -> Any:
+        return _events.timed_next(original, in_graph, self._context, _KEY, self._new_key, outer=outer)
+
+    def _new_key(self, iterator: Any) -> int:
+        """Give an iterator the key of its source, and watch for its end."""
+        key = self._source_key(iterator)
+        object.__setattr__(iterator, _KEY, key)
+        emit, watched = _events.emit, self._watched  # not looked up when the interpreter is going down
+
+        def gone(reference: weakref.ref[Any]) -> None:
+            # A loop that was left with `break` ends its last step here.
+            watched.discard(reference)
+            emit(_STEP, _END, key, 0, Flag.GRAPH)
+
+        watched.add(weakref.ref(iterator, gone))
+        return key
+
+    def _source_key(self, iterator: Any) -> int:
+        """Each epoch's iterator on one dataset is the same source. So is the iterator on a dataset that is made
+        anew for each epoch: built alike and consumed at the same line as one that is gone by now."""
+        dataset = getattr(iterator, "_dataset", None)
+        if dataset is None:
+            return self._names.iterator(describe(iterator))
+        known = self._by_dataset.get(id(dataset))
+        if known is not None and known[0]() is dataset:
+            return known[1]
+        likeness = (describe(dataset), str(dataset.element_spec), *_users_line())
+        alike = self._by_likeness.get(likeness)
+        if alike is not None and alike[0]() is None:
+            key = alike[1]
+        else:
+            key = self._names.iterator(likeness[0])
+        source = (weakref.ref(dataset), key)
+        self._by_dataset[id(dataset)] = self._by_likeness[likeness] = source
+        return key
+
+    def _distributed_get_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        timed = self._timed(original, self._next_in_graph, outer=True)
+
+        def get_next(iterator: Any, name: str | None = None) -> Any:
+            return timed(iterator) if name is None else original(iterator, name)
+
+        return get_next
+
+    # ---- in a graph ---------------------------------------------------------------------------------------------
+
+    def _next_in_graph(self, original: Callable[..., Any], iterator: Any) -> Any:
+        graph = self._marks.graph()
+        if graph is None:
+            return original(iterator)
+        site = self._marks.new_site(graph)
+        beside = getattr(iterator, "_iterator_resource", None)
+        begin = self._marks.place(Kind.BEGIN, site, beside=beside)
+        with graph.control_dependencies([begin]), _events.Nested():
+            element = original(iterator)
+        flat = self._tensors(element)
+        self._marks.place(Kind.END, site, value=1, after=[begin, *flat], beside=beside)
+        return element
+
+    def _optional(self, original: Callable[..., Any], *, outer: bool) -> Callable[..., Any]:
+        """`get_next_as_optional` does not raise at the end: whether an element came is in the optional."""
+        nested = _events.Nested()
+
+        def get_next_as_optional(iterator: Any) -> Any:
+            if nested.active():
+                return original(iterator)
+            if self._context.executing_eagerly():
+                key = getattr(iterator, _KEY, None) or self._new_key(iterator)
+                _events.emit(Phase.INPUT, Kind.BEGIN, key)
+                got = 0
+                try:
+                    with nested:
+                        optional = original(iterator)
+                    got = int(bool(optional.has_value()))
+                finally:
+                    _events.emit(Phase.INPUT, Kind.END, key, got)
+                return optional
+            graph = self._marks.graph()
+            if graph is None:
+                return original(iterator)
+            site = self._marks.new_site(graph)
+            beside = None if outer else getattr(iterator, "_iterator_resource", None)
+            begin = self._marks.place(Kind.BEGIN, site, beside=beside)
+            with graph.control_dependencies([begin]), nested:
+                optional = original(iterator)
+            self._marks.place(Kind.END, site, after=[begin], present=[optional.has_value()], beside=beside)
+            return optional
+
+        return get_next_as_optional
+
+    def _tensors(self, element: Any) -> list[Any]:
+        return [t for t in self._nest.flatten(element, expand_composites=True) if hasattr(t, "op")]
+
+
+def _users_line() -> tuple[str, int]:
+    """File and line of the innermost caller that is no library of this chain; of the outermost one if all are."""
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the caller, without the cost of `inspect`
+    while frame.f_back is not None and any(part in frame.f_code.co_filename for part in _LIBRARIES):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def describe(source: Any) -> str:
+    """A dataset as the chain of its transformations, source first: "TFRecord > Map > Batch > Prefetch"."""
+    stages: list[str] = []
+    seen = 0
+    while source is not None and seen < 32:
+        seen += 1
+        name = getattr(source, "_name", None) or type(source).__name__.strip("_")
+        text = str(name).removesuffix("Dataset").removesuffix("DatasetV2")
+        if text not in {"Options", "Model", "MaxIntraOpParallelism", "PrivateThreadPool"}:
+            stages.append(text)
+        source = getattr(source, "_input_dataset", None)
+    if len(stages) > 6:
+        stages = [*stages[:3], "…", *stages[-2:]]
+    return " > ".join(reversed(stages))

@@ -1,0 +1,71 @@
+"""Replacing attributes of other people's classes and modules, so that every one can be put back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+Wrapper = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    owner: Any
+    name: Any
+    original: Any
+    replacement: Any
+    inherited: bool
+
+
+class Patches:
+    """What has been replaced, in order, and what could not be."""
+
+    def __init__(self) -> None:
+        self._done: list[_Patch] = []
+        self.missing: list[str] = []
+        """`owner.name` of each target that this version of the framework does not have."""
+
+    def wrap(self, owner: Any, name: str, make: Callable[[Any], Wrapper]) -> bool:
+        """Replace `owner.name` by `make(original)`. False, and noted as missing, if there is none.
+
+        The wrapper takes over the original's name, module and docs: AutoGraph and error messages look at them.
+        """
+        original = getattr(owner, name, None)
+        if original is None:
+            self.missing.append(f"{getattr(owner, '__name__', owner)}.{name}")
+            return False
+        replacement = make(original)
+        try:
+            functools.update_wrapper(replacement, original)
+        except AttributeError:
+            pass  # a compiled function that takes no attributes
+        inherited = isinstance(owner, type) and name not in vars(owner)
+        setattr(owner, name, replacement)
+        self._done.append(_Patch(owner, name, original, replacement, inherited))
+        return True
+
+    def wrap_item(self, table: MutableMapping[Any, Any], key: Any, make: Callable[[Any], Wrapper]) -> bool:
+        """The same for an entry of a dict."""
+        original = table.get(key)
+        if original is None:
+            self.missing.append(getattr(key, "__name__", str(key)))
+            return False
+        table[key] = replacement = make(original)
+        self._done.append(_Patch(table, key, original, replacement, inherited=False))
+        return True
+
+    def restore(self) -> None:
+        """Put everything back, the last first. What somebody else has wrapped since is left to them: inside
+        theirs, ours only passes on."""
+        while self._done:
+            patch = self._done.pop()
+            if isinstance(patch.owner, MutableMapping):
+                if patch.owner.get(patch.name) is patch.replacement:
+                    patch.owner[patch.name] = patch.original
+            elif vars(patch.owner).get(patch.name) is patch.replacement:
+                if patch.inherited:
+                    delattr(patch.owner, patch.name)
+                else:
+                    setattr(patch.owner, patch.name, patch.original)

@@ -1,0 +1,54 @@
+"""Ids for what has a name: phases and marks of the user's, and the iterators and places that yield data."""
+
+from __future__ import annotations
+
+import threading
+
+from ..protocol.phases import FIRST_USER_PHASE
+
+_MOST = 1024
+"""Names of each kind that one process can have: a name made up anew for every step must not grow without end."""
+_LONGEST = 200
+
+
+class Names:
+    """Hands out ids and keeps their names for the daemon. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.phases: dict[str, int] = {}
+        self._iterators: dict[int, str] = {}
+        self.version = 0
+        """Grows with each new name: the sender announces them when it has changed."""
+
+    def phase(self, name: object) -> int:
+        """The id of a phase or mark; 0 if there are too many already."""
+        text = str(name)[:_LONGEST]
+        with self._lock:
+            number = self.phases.get(text)
+            if number is None:
+                if len(self.phases) >= _MOST:
+                    return 0
+                number = FIRST_USER_PHASE + len(self.phases)
+                self.phases[text] = number
+                self.version += 1
+            return number
+
+    def iterator(self, label: str) -> int:
+        """A new key for something that yields elements."""
+        with self._lock:
+            if len(self._iterators) >= _MOST:
+                return _MOST  # the last key stands for all that come after it
+            key = len(self._iterators) + 1
+            self._iterators[key] = label[:_LONGEST]
+            self.version += 1
+            return key
+
+    def announced(self) -> tuple[int, dict[int, str], dict[int, str]]:
+        """`(version, {phase id: name}, {iterator key: label})`, for a `names` message."""
+        with self._lock:
+            return self.version, {number: name for name, number in self.phases.items()}, dict(self._iterators)
+
+    def renew_lock(self) -> None:
+        """In a forked child: another thread may have held the lock at the fork."""
+        self._lock = threading.Lock()

@@ -1,0 +1,217 @@
+"""The one thread that the sampler adds to a rank: it drains the ring, packs and sends, a few times a second."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import zmq
+
+from .._version import __version__
+from ..errors import HpcsamplerError
+from ..ext import _events
+from ..launch import ensure_daemon
+from ..protocol import messages
+
+if TYPE_CHECKING:
+    from ..protocol.identity import Identity
+    from ..runtime import RuntimeDirectory
+    from ..settings import Settings
+    from .hooks import HookSet
+    from .names import Names
+
+_IDLE_S = 1.0
+"""A rank that records nothing says so once a second: that its newest state still holds."""
+_HELLO_S = 2.0
+_HIGH_WATER = 64
+"""Messages that may wait in the socket; beyond, events wait in the ring, and there the newest are dropped."""
+_LOST_S = 1.5
+"""Without a connection for so long, the daemon is looked for and, if it is gone, started again."""
+_BACK_OFF_MOST_S = 60.0
+_BATCH_EVENTS = 65536
+
+
+class Sender:
+    """Sends this process's events until it is stopped. Nothing of it runs on the training's threads."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        program: str,
+        directory: RuntimeDirectory,
+        settings: Settings,
+        names: Names,
+        hooks: HookSet,
+        event_cost_ns: float,
+    ) -> None:
+        self._identity = identity
+        self._program = program
+        self._directory = directory
+        self._settings = settings
+        self._names = names
+        self._hooks = hooks
+        self._event_cost_ns = event_cost_ns
+        self._rank_key = secrets.token_hex(8)
+        self._attach_ns = _events.now_ns()
+        self._dropped_before = _events.dropped()
+        self._emitted_before = _events.emitted()
+        self._sequence = 0
+        self._sent_events = 0
+        self._names_sent = 0
+        self._next_hello_s = 0.0
+        self._next_sign_s = 0.0
+        self._stop_reason = ""
+        self._daemon_trouble = False
+        self._thread = threading.Thread(target=self._run, name="hpcsampler", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, reason: str, wait_s: float) -> None:
+        """Let what is recorded leave, and end the thread; gives up waiting after `wait_s` seconds."""
+        self._stop_reason = reason
+        _events.wake()
+        self._thread.join(wait_s)
+
+    # ---- the thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._send_until_stopped()
+        except Exception as error:  # noqa: BLE001 - a sampler that fails goes quiet
+            _events.record(False)
+            if not self._stop_reason:
+                print(f"hpcsampler stops sampling this process: {type(error).__name__}: {error}", file=sys.stderr)
+
+    def _send_until_stopped(self) -> None:
+        settings = self._settings
+        starts_daemon = settings.daemon == "auto"
+        if starts_daemon:
+            self._ensure_daemon(5.0)
+        context = zmq.Context()
+        dealer = context.socket(zmq.DEALER)
+        try:
+            dealer.setsockopt(zmq.LINGER, 0)
+            dealer.setsockopt(zmq.SNDHWM, _HIGH_WATER)
+            # Without a daemon a message must not wait in a queue that nobody will read: it stays in the ring.
+            dealer.setsockopt(zmq.IMMEDIATE, 1)
+            dealer.setsockopt(zmq.RECONNECT_IVL, 200)
+            dealer.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+            dealer.connect(
+                settings.daemon if settings.daemon.startswith("ipc://") else self._directory.events_address,
+            )
+            lost_since: float | None = None
+            back_off_s = 1.0
+            while not self._stop_reason:
+                _events.wait(settings.flush_ms / 1000, _IDLE_S)
+                now = time.monotonic()
+                if dealer.getsockopt(zmq.EVENTS) & zmq.POLLOUT:  # type: ignore[operator]
+                    lost_since, back_off_s = None, 1.0
+                    self._flush(dealer, now)
+                elif lost_since is None:
+                    lost_since = now
+                    self._next_hello_s = 0.0  # whoever answers next may be a new daemon
+                elif starts_daemon and now - lost_since > max(_LOST_S, back_off_s):
+                    back_off_s = min(back_off_s * 2, _BACK_OFF_MOST_S)
+                    lost_since = now
+                    self._ensure_daemon(2.0)
+            if dealer.getsockopt(zmq.EVENTS) & zmq.POLLOUT:  # type: ignore[operator]
+                self._flush(dealer, time.monotonic())
+                self._send(dealer, messages.Bye(self._rank_key, self._next(), self._stop_reason))
+        finally:
+            # The last messages may take a moment to leave, but a daemon that hangs must not hold up the exit.
+            context.destroy(linger=50)
+
+    def _ensure_daemon(self, wait_s: float) -> None:
+        try:
+            ensure_daemon(self._directory, linger_s=self._settings.linger_s, wait_s=wait_s)
+        except (HpcsamplerError, OSError) as error:
+            # Events wait in the ring for a daemon that somebody else may start.
+            if not self._daemon_trouble and not self._stop_reason:
+                print(f"hpcsampler can't start its daemon: {error}", file=sys.stderr)
+            self._daemon_trouble = True
+
+    def _flush(self, dealer: zmq.Socket[bytes], now: float) -> None:
+        if now >= self._next_hello_s:
+            self._hooks.announce_roles()
+            if self._send(dealer, self._hello()):
+                self._next_hello_s = now + _HELLO_S
+                self._names_sent = -1
+        version, phases, iterators = self._names.announced()
+        if version != self._names_sent and self._send(
+            dealer, messages.Names(self._rank_key, self._next(), phases, iterators),
+        ):
+            self._names_sent = version
+        while True:
+            dropped = _events.dropped() - self._dropped_before
+            watermark_ns = _events.now_ns()
+            records = _events.drain(_BATCH_EVENTS)
+            count = len(records) // messages.EVENT_SIZE
+            if count == 0 and now < self._next_sign_s:
+                return
+            self._next_sign_s = now + _IDLE_S
+            overhead_ns = time.thread_time_ns() + int(
+                (_events.emitted() - self._emitted_before) * self._event_cost_ns,
+            )
+            sent = self._send(
+                dealer,
+                messages.Events(
+                    self._rank_key, self._next(), watermark_ns, self._sent_events, dropped, overhead_ns, records,
+                ),
+            )
+            if sent:
+                self._sent_events += count
+            else:
+                self._dropped_before -= count  # drained and not sent: lost here
+            if count < _BATCH_EVENTS:
+                return
+
+    def _next(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    @staticmethod
+    def _send(dealer: zmq.Socket[bytes], message: messages.Message) -> bool:
+        try:
+            dealer.send(messages.encode(message), zmq.DONTWAIT)
+        except zmq.Again:
+            return False
+        return True
+
+    def _hello(self) -> messages.Hello:
+        identity = self._identity
+        return messages.Hello(
+            rank_key=self._rank_key,
+            seq=self._next(),
+            pid=os.getpid(),
+            start_ticks=_start_ticks(),
+            uid=os.getuid(),
+            host=socket.gethostname(),
+            job=identity.job,
+            rank=identity.rank,
+            local_rank=identity.local_rank,
+            world_size=identity.world_size,
+            program=self._program[: messages.MAX_TEXT],
+            framework=self._hooks.framework(),
+            version=__version__,
+            attach_ns=self._attach_ns,
+            monotonic_ns=time.monotonic_ns(),
+            realtime_ns=time.time_ns(),
+            visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES", "")[: messages.MAX_TEXT],
+            notes=self._hooks.problems[:16],
+        )
+
+
+def _start_ticks() -> int:
+    """When this process started, in clock ticks since boot: field 22 of /proc/self/stat; 0 where that is closed."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 - pathlib is slower
+            return int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
