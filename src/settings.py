@@ -140,8 +140,8 @@ def _daemon(place: str, value: object) -> str:
 
 def _text(place: str, value: object) -> str:
     text = str(value).strip()
-    if not 0 < len(text) <= _LONGEST_NAME:
-        raise UsageError(f"{place} is {text[:40]!r}: write a name of 1 to {_LONGEST_NAME} characters")
+    if not isinstance(value, str | int) or not 0 < len(text) <= _LONGEST_NAME or not text.isprintable():
+        raise UsageError(f"{place} is {text[:40]!r}: write a name of 1 to {_LONGEST_NAME} printable characters")
     return text
 
 

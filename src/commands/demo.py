@@ -222,7 +222,7 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         try:
             process.wait(max(0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:  # noqa: PERF203 - one that hangs must not save the next
+        except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 

@@ -86,7 +86,7 @@ def convnet() -> Any:
     return model
 
 
-class StopInGoodOrder(tf.keras.callbacks.Callback):  # type: ignore[misc] - Keras has no types
+class StopInGoodOrder(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
     """Ends `fit` after the current step, upon SIGTERM or when the process that started this one has gone."""
 
     def __init__(self, parent: int | None) -> None:
