@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sys
@@ -23,8 +24,8 @@ LOG_BYTES: Final = 1 << 20
 """A log that has grown beyond this starts anew."""
 _POLL_S: Final = 0.02
 
-# What a training has in its environment for itself and would do harm in a daemon: which GPUs it may see, libraries
-# preloaded into it, the size of its thread pools, what Python does at start and end.
+# What a training has in its environment for itself and would do harm in a daemon: which GPUs it may see,
+# libraries preloaded into it, the size of its thread pools, what Python does at start and end.
 _DROPPED = frozenset({"CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "PYTHONSTARTUP", "PYTHONINSPECT"})
 _DROPPED_PREFIXES = ("OMP_", "KMP_", "GOMP_", "TF_")
 # Of our own only what is the daemon's, not the rank's: a daemon must never attach to itself.
@@ -58,7 +59,7 @@ def daemon_pid(directory: RuntimeDirectory) -> int | None:
 
 
 def ensure_daemon(directory: RuntimeDirectory, *, linger_s: float | None, wait_s: float) -> bool:
-    """Start a daemon unless one runs. True if one takes connections, False if none did within `wait_s` seconds.
+    """Start a daemon unless one runs. True if one takes connections, False if none does within `wait_s` s.
 
     linger_s: how long the daemon stays after its last rank and viewer have gone; None: until it is stopped.
     Eight processes may call this at once: one daemon starts. Raises `RuntimeDirectoryError` where the
@@ -76,7 +77,7 @@ def ensure_daemon(directory: RuntimeDirectory, *, linger_s: float | None, wait_s
             f"can't open {directory.spawn_lock} ({error.strerror}): remove it or set HPCSAMPLER_RUNTIME_DIR",
         ) from None
     try:
-        while not _try_lock(fd):
+        while not try_lock(fd):
             if daemon_pid(directory) is not None:
                 return True
             if time.monotonic() >= deadline:
@@ -117,7 +118,7 @@ def daemon_environment(environ: Mapping[str, str], directory: str) -> dict[str, 
 
 def _start(directory: RuntimeDirectory, linger_s: float | None) -> None:
     if not sys.executable:
-        raise FileNotFoundError(2, "this Python is embedded in a program: run `hpcsampler daemon start` first")
+        raise FileNotFoundError(errno.ENOENT, "no Python executable: run `hpcsampler daemon start`")
     arguments = [sys.executable, "-m", "hpcsampler", "daemon", "run", "--background"]
     arguments += ["--runtime-dir", str(directory.path)]
     if linger_s is not None:
@@ -144,7 +145,8 @@ def _log(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def _try_lock(fd: int) -> bool:
+def try_lock(fd: int) -> bool:
+    """Take the `flock` of an open file for oneself alone, without waiting. False if another holds it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

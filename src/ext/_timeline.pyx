@@ -136,7 +136,7 @@ cdef class Timeline:
         return self.c.category, self.c.phase, self.c.key, self.c.since_ns
 
     def details_ns(self):
-        """`{(phase id, key): ns}` since the start: which iterator, which phase of the user's."""
+        """`{(phase id, key): ns}` since the start: which iterator, which phase of the user's (not the productive ones)."""
         return {(self.c.details[i].phase, self.c.details[i].key): self.c.details[i].ns
                 for i in range(self.c.detail_count)}
 

@@ -34,7 +34,7 @@ static void advance(hps_timeline *self, uint64_t t_ns) {
     }
     uint64_t span = t_ns - self->now_ns;
     self->totals_ns[self->category] += span;
-    if (self->phase != 0) {
+    if (self->phase != 0 && self->category != HPS_USER_PRODUCTIVE) { /* details are of stalls */
         hps_detail *detail = detail_of(self, self->phase, self->key);
         if (detail != NULL) {
             detail->ns += span;

@@ -53,10 +53,10 @@ class RankCpu(TypedDict, total=False):
 
 
 class Mark(TypedDict):
-    """A `mark(name, value)` of the user's: how often, and the last value."""
+    """A `mark(name, value)` of the user's: how often, and the last value (a whole number or a float)."""
 
     count: int
-    last: int
+    last: float
 
 
 class _RankRequired(TypedDict):
@@ -112,8 +112,8 @@ class _GpuRequired(TypedDict):
     """The same, as `rank_key`s: several jobs on one node may each have a rank 0."""
 
 
-class GpuSnapshot(_GpuRequired, total=False):
-    """One GPU, as NVML tells it."""
+class GpuValues(TypedDict, total=False):
+    """What NVML may or may not tell of a GPU."""
 
     utilization: float
     memory_used_bytes: int
@@ -125,6 +125,10 @@ class GpuSnapshot(_GpuRequired, total=False):
     memory_clock_mhz: int
     error: str
     """Why this GPU's other keys are missing."""
+
+
+class GpuSnapshot(_GpuRequired, GpuValues):
+    """One GPU."""
 
 
 class HostSnapshot(TypedDict, total=False):
