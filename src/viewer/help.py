@@ -1,0 +1,99 @@
+"""The help screen: the keys, what the letters of a bar mean, what a number is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..protocol.phases import PHASE_TEXT, PRODUCTIVE_PHASES
+from .bars import BAR_ORDER, style_of
+from .cells import Glyphs, fit, wrap
+from .history import BUCKET_S
+from .numbers import duration
+from .order import SORTS
+from .style import Line, Segment, clip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_NAME_CELLS = 11
+"""The longest name of a phase, and a space."""
+
+
+@dataclass(frozen=True, slots=True)
+class HelpPage:
+    """What of the help is visible."""
+
+    lines: tuple[Line, ...]
+    first: int
+    """The line at the top, as near to the one that was asked for as there is text."""
+
+
+def help_page(first: int, cells: int, height: int, glyphs: Glyphs) -> HelpPage:
+    """The help from line `first`, with its own keys in the last line."""
+    lines = help_lines(cells, glyphs)
+    if len(lines) > height - 1:
+        lines = [line for line in lines if line.segments]
+    page = max(height - 1, 0)
+    first = max(min(first, len(lines) - page), 0)
+    shown = lines[first : first + page]
+    footer = [Segment("Esc", "key"), Segment(" back", "quiet")]
+    if len(lines) > page:
+        footer += [Segment(f"  {glyphs.up}{glyphs.down}", "key"), Segment(f" {first + 1}-{first + len(shown)} of {len(lines)}", "quiet")]
+    blank = [Line()] * (page - len(shown))
+    return HelpPage(tuple(clip(line, cells, glyphs) for line in [*shown, *blank, Line(tuple(footer))][:height]), first)
+
+
+def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
+    """All of it, for a screen of `cells`; the screen may be lower than this is long."""
+    keys = [
+        ("q", "quit"),
+        ("? h Esc", "this page, and back"),
+        ("p Space", "hold the screen, go on"),
+        ("+ -", "update faster, slower (0.25 to 10 s)"),
+        ("s", f"next order: {', '.join(SORTS)}"),
+        ("r", "reverse the order"),
+        (f"{glyphs.up} {glyphs.down} j k", "select a row"),
+        ("PgUp PgDn", "a page on; Home, End: to the ends"),
+    ]
+    lines = [_heading("Keys"), *_two_columns(keys, cells, glyphs), Line()]
+    lines.append(_heading("Bars: where the time of a rank went. Each moment counts once, productive first"))
+    for phase in BAR_ORDER:
+        text = PHASE_TEXT[phase]
+        kind = "productive" if phase in PRODUCTIVE_PHASES else "stall"
+        said = f"the rank is {text.meaning}"
+        lines.append(
+            Line(
+                (
+                    Segment(f" {text.letter} ", style_of(phase.label)),
+                    Segment(" " + fit(phase.label, _NAME_CELLS, glyphs)),
+                    Segment(fit(kind, _NAME_CELLS, glyphs), "good" if phase in PRODUCTIVE_PHASES else "middle"),
+                    Segment(said),
+                ),
+            ),
+        )
+    lines += [Line(), _heading("Numbers")]
+    for text in (
+        "goodput: productive time as a part of the time since attach(). util: the GPU's own, from its driver.",
+        f"p50/p99: milliseconds from step to step. The trend is the productive share, {duration(BUCKET_S)} a character,"
+        f" now at its right end. {glyphs.absent} is unknown: no number is made up.",
+    ):
+        lines += [Line((Segment(line),)) for line in wrap(text, cells, glyphs)]
+    return lines
+
+
+def _heading(text: str) -> Line:
+    return Line((Segment(text, "heading"),))
+
+
+def _two_columns(keys: Sequence[tuple[str, str]], cells: int, glyphs: Glyphs) -> list[Line]:
+    """Keys in one column; in two where the screen is wide enough, read downwards."""
+    columns = 2 if cells >= 80 else 1  # noqa: PLR2004 - the least width that holds two
+    rows = -(-len(keys) // columns)
+    lines = []
+    for at in range(rows):
+        segments = []
+        for key, text in keys[at::rows]:
+            segments += [Segment(fit(f" {key}", 11, glyphs), "key"), Segment(fit(text, cells // columns - 11, glyphs))]
+        lines.append(Line(tuple(segments)))
+    return lines
