@@ -1,1 +1,1 @@
-"""What lives on the node: the daemon that takes in events, samples GPUs and processes, publishes snapshots."""
+"""What lives on the node: the daemon that takes in events, samples GPUs and processes, and publishes."""

@@ -128,6 +128,10 @@ class GpuSampler:
         self._busy_since = None
 
 
+def _no_values() -> GpuValues:
+    return {}
+
+
 @dataclass
 class _Device:
     """One GPU and what is known of it so far."""
@@ -191,10 +195,6 @@ class _Device:
             elif error.value in {nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNINITIALIZED}:
                 raise
             return None
-
-
-def _no_values() -> GpuValues:
-    return {}
 
 
 def _text(value: str | bytes) -> str:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 LEAST_CAUSE: Final = 0.01
 """A stall of a smaller share is no cause worth a name."""
+_LABELS: Final = {int(phase): phase.label for phase in Phase} | {USER_PRODUCTIVE: Phase.USER.label}
+"""Names by category of a timeline. Plain numbers and texts: enums would cost more than all else here."""
+_PRODUCTIVE: Final = (*(int(phase) for phase in sorted(PRODUCTIVE_PHASES)), USER_PRODUCTIVE)
+_STALLS: Final = tuple(category for category in _LABELS if category not in _PRODUCTIVE)
 _RATIOS: Final = (0.5, 0.95, 0.99)
 _MOST: Final = (1 << 63) - 1
 """Largest count in a snapshot: what forged ordinals add up to need not be written."""
@@ -116,18 +120,19 @@ def rank_state(state: RankState) -> State:
 def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> None:
     window_ns, steps, _ = timeline.window(WINDOW_S)
     totals_ns = timeline.totals_ns()
+    since_attach_ns = by_phase(totals_ns)
     found["step"] = timeline.steps
     found["evaluation_steps"] = timeline.evaluation_steps
     phases_ns = by_phase(window_ns)
     covered_ns = sum(phases_ns.values())
     if covered_ns:
-        found["phases"] = {phase.label: ns / covered_ns for phase, ns in phases_ns.items()}
+        found["phases"] = {label: ns / covered_ns for label, ns in phases_ns.items()}
         found["coverage"] = covered_ns / (covered_ns + window_ns[UNCOVERED])
-    found["totals_s"] = {phase.label: ns / 1e9 for phase, ns in by_phase(totals_ns).items()}
-    if (ratio := goodput(totals_ns)) is not None:
-        found["goodput"] = ratio
+    found["totals_s"] = {label: ns / 1e9 for label, ns in since_attach_ns.items()}
+    if ever_ns := sum(since_attach_ns.values()):
+        found["goodput"] = sum(totals_ns[category] for category in _PRODUCTIVE) / ever_ns
     # Until the first step there is no rate to dilute.
-    stepping_ns = covered_ns - phases_ns.get(Phase.STARTUP, 0)
+    stepping_ns = covered_ns - window_ns[Phase.STARTUP]
     if timeline.started and stepping_ns > 0:
         found["steps_per_s"] = steps / (stepping_ns / 1e9)
     times = timeline.step_percentiles_ms(WINDOW_S, _RATIOS)
@@ -136,9 +141,9 @@ def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> 
     category, _, _, since_ns = timeline.open_phase()
     if category != UNCOVERED:
         found["open_phase"] = {
-            "phase": _phase_of(category).label, "since_s": (timeline.now_ns - since_ns) / 1e9,
+            "phase": _LABELS[category], "since_s": (timeline.now_ns - since_ns) / 1e9,
         }
-    if (cause := top_cause(state, window_ns)) is not None:
+    if (cause := top_cause(state, window_ns, covered_ns)) is not None:
         found["top_cause"] = cause
     before = state.checkpoints[0]
     if timeline.now_ns > before.at_ns:
@@ -152,38 +157,29 @@ def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> 
         found["paused"] = True
 
 
-def by_phase(ns: Sequence[int]) -> dict[Phase, int]:
-    """Nanoseconds of each phase that had any, in order of precedence, from a timeline's categories."""
-    found = {}
-    for phase in Phase:
-        spent = ns[phase] + (ns[USER_PRODUCTIVE] if phase == Phase.USER else 0)
-        if spent:
-            found[phase] = spent
+def by_phase(ns: Sequence[int]) -> dict[str, int]:
+    """Nanoseconds of each phase that had any, from those by category of a timeline."""
+    found: dict[str, int] = {}
+    for category, label in _LABELS.items():
+        if spent := ns[category]:
+            found[label] = found.get(label, 0) + spent
     return found
 
 
-def goodput(totals_ns: Sequence[int]) -> float | None:
-    """Productive time ÷ covered time, from a timeline's totals; None where nothing is covered."""
-    covered_ns = sum(by_phase(totals_ns).values())
-    if not covered_ns:
-        return None
-    return (sum(totals_ns[phase] for phase in PRODUCTIVE_PHASES) + totals_ns[USER_PRODUCTIVE]) / covered_ns
-
-
-def top_cause(state: RankState, window_ns: Sequence[int]) -> TopCause | None:
+def top_cause(state: RankState, window_ns: Sequence[int], covered_ns: int) -> TopCause | None:
     """Find the largest stall of a window, and which iterator or phase of the user's most of it went to."""
-    covered_ns = sum(by_phase(window_ns).values())
-    if not covered_ns:
+    # The user's phases here are those that count as stalls: productive ones have a category of their own.
+    category = max(_STALLS, key=window_ns.__getitem__)
+    if window_ns[category] < LEAST_CAUSE * covered_ns or not covered_ns:
         return None
-    # User phases here are those that count as stalls: productive ones have a category of their own.
-    phase = max((p for p in Phase if p not in PRODUCTIVE_PHASES), key=lambda p: window_ns[p])
-    share = window_ns[phase] / covered_ns
-    if share < LEAST_CAUSE:
-        return None
-    return {"phase": phase.label, "detail": _detail(state, phase), "share": share}
+    return {
+        "phase": _LABELS[category],
+        "detail": _detail(state, category),
+        "share": window_ns[category] / covered_ns,
+    }
 
 
-def _detail(state: RankState, phase: Phase) -> str:
+def _detail(state: RankState, category: int) -> str:
     if state.timeline is None:
         return ""
     before = state.checkpoints[0].details_ns
@@ -191,7 +187,7 @@ def _detail(state: RankState, phase: Phase) -> str:
     detail = ""
     for (wire_phase, key), ns in state.timeline.details_ns().items():
         is_user = wire_phase >= FIRST_USER_PHASE
-        if is_user != (phase == Phase.USER) or not (is_user or wire_phase == phase):
+        if is_user != (category == Phase.USER) or not (is_user or wire_phase == category):
             continue
         grown_ns = ns - before.get((wire_phase, key), 0)
         if grown_ns > most_ns:
@@ -199,10 +195,6 @@ def _detail(state: RankState, phase: Phase) -> str:
             names: Mapping[int, str] = state.phase_names if is_user else state.iterator_names
             detail = names.get(wire_phase if is_user else key, "")
     return detail
-
-
-def _phase_of(category: int) -> Phase:
-    return Phase.USER if category == USER_PRODUCTIVE else Phase(category)
 
 
 def _gpu_snapshot(gpu: GpuReading, owners: list[RankState]) -> GpuSnapshot:
