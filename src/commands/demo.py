@@ -192,7 +192,8 @@ class Scene:
         while not until():
             self._check_ranks()
             if time.monotonic() >= deadline:
-                raise HpcsamplerError(f"the ranks did not train within {most_s:g} s: {self._last_words('rank0')}")
+                name = "rank0" if launch.daemon_pid(self.directory) is not None else "daemon"
+                raise HpcsamplerError(f"nothing to see within {most_s:g} s: {self._last_words(name)}")
             time.sleep(_POLL_S)
 
     def _check_ranks(self) -> None:
@@ -203,7 +204,10 @@ class Scene:
                 )
 
     def _last_words(self, name: str) -> str:
-        lines = self.log(name).read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        try:
+            lines = self.log(name).read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        except OSError as error:
+            return f"no {self.log(name)}: {error.strerror}"
         return "\n  ".join([f"the last lines of {self.log(name)}:", *lines])
 
 

@@ -21,10 +21,10 @@ PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 COLUMNS, ROWS = 3, 2
 CLASSES = len(PHOTOGRAPHS) * COLUMNS * ROWS
 """Which photograph, and in which cell of it the crop's centre lies."""
-CROP_PX = 320
+CROP_PX = 400
 SMALL_PX = 96
 """What the model takes in: the same crops, resized once and for all."""
-CROPS = 256
+CROPS = 192
 JPEG_QUALITY = 90
 _SEED = 20
 

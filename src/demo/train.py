@@ -117,9 +117,9 @@ def main() -> int:
 
     hpcsampler.attach(job="demo", rank=arguments.rank, world_size=arguments.world_size)
 
-    # Two ranks share a small machine: one core for each, and no GPU memory taken ahead.
+    # Two ranks share a small machine: about one core for each, and no GPU memory taken ahead.
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
     tf.keras.utils.set_random_seed(arguments.rank)
