@@ -31,6 +31,7 @@ SECONDS_WITHOUT_TERMINAL = 25.0
 _START_S = 180.0
 """For imports and the first step: a cold file system can be slow."""
 _END_S = 10.0
+_DAEMON_START_S = 3.0
 _POLL_S = 0.2
 _LOG_LINES = 12
 _NEEDED = (("tensorflow", "tensorflow-cpu"), ("sklearn", "demo"), ("PIL", "demo"))
@@ -133,8 +134,9 @@ class Scene:
             top.wait(_END_S)  # the terminal sent it to top too
             raise
         finally:
+            by_itself = top.poll() is not None
             _end([top])
-        if top.returncode not in {0, -signal.SIGTERM}:
+        if by_itself and top.returncode != 0:
             raise HpcsamplerError(f"top ended with exit code {top.returncode}")
 
     def print_frames(self, seconds: float) -> None:
@@ -152,13 +154,13 @@ class Scene:
     def end(self) -> None:
         """End the ranks and then their daemon, by pid."""
         _end(self.ranks)
+        # A rank that was just starting the daemon leaves one that is still coming up.
+        if self.directory.spawn_lock.exists():
+            _poll(lambda: launch.daemon_pid(self.directory) is not None, _DAEMON_START_S)
         pid = launch.daemon_pid(self.directory)
-        if pid is None:
-            return
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + _END_S
-        while launch.daemon_pid(self.directory) is not None and time.monotonic() < deadline:
-            time.sleep(_POLL_S / 4)
+        if pid is not None:
+            os.kill(pid, signal.SIGTERM)
+            _poll(lambda: launch.daemon_pid(self.directory) is None, _END_S)
 
     def forget(self) -> None:
         """Remove the folder with sockets and logs."""
@@ -209,6 +211,12 @@ class Scene:
         except OSError as error:
             return f"no {self.log(name)}: {error.strerror}"
         return "\n  ".join([f"the last lines of {self.log(name)}:", *lines])
+
+
+def _poll(until: Callable[[], bool], most_s: float) -> None:
+    deadline = time.monotonic() + most_s
+    while not until() and time.monotonic() < deadline:
+        time.sleep(_POLL_S / 4)
 
 
 def _need_modules() -> None:
