@@ -184,26 +184,22 @@ static void count_evaluation(hps_timeline *self, uint64_t n) {
     slot_at(self, self->now_ns / HPS_SLOT_NS)->evaluation_steps += (uint32_t)n;
 }
 
-/* The inferred step ends. `counts`: it was one; else an explicit step told that it was none of its own. */
-static void close_inferred(hps_timeline *self, bool counts) {
-    uint32_t key = self->inferred_source;
-    if (key == 0) {
-        return;
+static void count_inferred(hps_timeline *self, uint64_t n) {
+    if (self->inferred_evaluates) {
+        count_evaluation(self, n);
+    } else {
+        count_steps(self, n);
+        self->fallback_steps += self->inferred_is_fallback ? n : 0;
     }
-    self->inferred_source = 0;
-    hps_open *open = find_open(self, self->inferred_evaluates ? HPS_EVALUATION : HPS_STEP, key);
-    if (open != NULL) {
+}
+
+/* The inferred step that is open, if any, is over. */
+static void close_inferred(hps_timeline *self) {
+    hps_open *open = find_open(self, self->inferred_evaluates ? HPS_EVALUATION : HPS_STEP, self->inferred_source);
+    if (self->inferred_source != 0 && open != NULL) {
         remove_open(self, open);
     }
-    if (!counts) {
-        return;
-    }
-    if (self->inferred_evaluates) {
-        count_evaluation(self, 1);
-    } else {
-        count_steps(self, 1);
-        self->fallback_steps += self->inferred_is_fallback;
-    }
+    self->inferred_source = 0;
 }
 
 /* Someone tells the steps after all: what was inferred was none, and from this iterator none is inferred again. */
@@ -213,7 +209,7 @@ static void cancel_inferred(hps_timeline *self) {
         if (source != NULL) {
             source->explicit = true;
         }
-        close_inferred(self, false);
+        close_inferred(self);
     }
 }
 
@@ -227,7 +223,6 @@ static void element_came(hps_timeline *self, hps_source *source) {
     if (self->first_source == 0) {
         self->first_source = source->key;
     }
-    source->elements++;
     if (self->scope_depth > 0) {
         self->scope_elements++;
         return;
@@ -238,16 +233,14 @@ static void element_came(hps_timeline *self, hps_source *source) {
             return;
         }
     }
-    if (source->explicit) {
-        return;
-    }
     bool fallback = !self->trained_any && !self->explicit_any && source->key == self->first_source;
     bool trains = source->trains || fallback;
-    if (!trains && !in_a_row) {
+    if (source->explicit || (!trains && !in_a_row) || self->inferred_source == source->key) {
         return;
     }
     if (self->inferred_source != 0) {
-        close_inferred(self, true);
+        count_inferred(self, 1);
+        close_inferred(self);
     }
     self->inferred_source = source->key;
     self->inferred_evaluates = !trains;
@@ -257,10 +250,41 @@ static void element_came(hps_timeline *self, hps_source *source) {
     self->started = true;
 }
 
+/* A graph is done with one element, or with all (`over`: its function has ended). */
+static void elements_done(hps_timeline *self, hps_source *source, bool over) {
+    source->tells |= !over;
+    uint32_t n = over || source->in_flight == 0 ? source->in_flight : 1;
+    source->in_flight -= n;
+    if (self->inferred_source == source->key && n > 0) {
+        count_inferred(self, n);
+    }
+    if (source->in_flight > 0) {
+        return;
+    }
+    if (self->inferred_source == source->key) {
+        close_inferred(self);
+    }
+    hps_open *waiting = find_open(self, HPS_INPUT, source->key);
+    if (over) {
+        source->wanted = false;
+        if (waiting != NULL) {
+            remove_open(self, waiting);
+        }
+    } else if (source->wanted && waiting == NULL) {
+        /* The next element was asked for while this one was computed on. From here on the graph waits for it. */
+        hps_event begin = {self->now_ns, 0, source->key, HPS_INPUT, HPS_BEGIN, HPS_GRAPH};
+        open_interval(self, &begin);
+    }
+}
+
 static void step_event(hps_timeline *self, const hps_event *event) {
-    if (event->flags & HPS_GRAPH) { /* consumption of that source is over: the function ended, the iterator is gone */
-        if (event->kind == HPS_END && self->inferred_source == event->key) {
-            close_inferred(self, true);
+    if (event->flags & HPS_GRAPH) { /* a graph is done with an element (point), or its function has ended (end) */
+        hps_source *source = source_of(self, event->key);
+        if (source != NULL && source->in_graph) {
+            elements_done(self, source, event->kind == HPS_END);
+        } else if (source != NULL && self->inferred_source == event->key) { /* an eager iterator is gone */
+            count_inferred(self, 1);
+            close_inferred(self);
         }
         return;
     }
@@ -280,29 +304,65 @@ static void step_event(hps_timeline *self, const hps_event *event) {
     }
 }
 
-static void input_event(hps_timeline *self, const hps_event *event) {
-    if (event->kind == HPS_END && (event->flags & HPS_ABORT)) {
-        for (int i = self->open_count - 1; i >= 0; i--) {
-            if (self->open[i].phase == event->phase && self->open[i].graph) {
-                remove_open(self, &self->open[i]);
-            }
+/* An error has left a graph: whatever marks were to follow did not run. */
+static void abort_graphs(hps_timeline *self) {
+    for (int i = 0; i < self->source_count; i++) {
+        hps_source *source = &self->sources[i];
+        if (!source->in_graph) {
+            continue;
         }
+        source->wanted = false;
+        source->in_flight = 0;
+        if (self->inferred_source == source->key) {
+            close_inferred(self);
+        }
+        hps_open *waiting = find_open(self, HPS_INPUT, source->key);
+        if (waiting != NULL) {
+            remove_open(self, waiting);
+        }
+    }
+}
+
+static void input_event(hps_timeline *self, const hps_event *event) {
+    if (event->flags & HPS_ABORT) {
+        abort_graphs(self);
         return;
     }
     hps_source *source = source_of(self, event->key);
+    if (source == NULL) {
+        return;
+    }
     if (event->kind == HPS_POINT) {
-        if (source != NULL && event->value == HPS_ROLE_TRAIN) {
+        if (event->value == HPS_ROLE_TRAIN) {
             source->trains = true;
             self->trained_any = true;
         }
-    } else if (event->kind == HPS_BEGIN) {
-        if (self->inferred_source == event->key) {
-            close_inferred(self, true);
+        return;
+    }
+    source->in_graph = (event->flags & HPS_GRAPH) != 0;
+    if (event->kind == HPS_BEGIN) {
+        if (source->in_graph) {
+            /* TensorFlow may fetch the next element while it computes on the last. That is no wait. */
+            source->wanted = true;
+            if (source->in_flight > 0 && source->tells) {
+                return;
+            }
+        } else if (self->inferred_source == source->key) {
+            count_inferred(self, 1);
+            close_inferred(self);
         }
         open_interval(self, event);
     } else if (event->kind == HPS_END) {
-        close_interval(self, event->phase, event->key);
-        if (event->value > 0 && source != NULL) {
+        if (!source->in_graph || find_open(self, HPS_INPUT, source->key) != NULL) {
+            close_interval(self, event->phase, event->key);
+        }
+        source->wanted = false;
+        if (event->value > 0) {
+            if (source->in_flight > 0 && !source->tells) {
+                elements_done(self, source, false); /* of what it does not tell, the next element is the sign */
+                source->tells = false;
+            }
+            source->in_flight += source->in_graph;
             element_came(self, source);
         }
     }

@@ -50,7 +50,10 @@ typedef struct { /* an iterator, or a place in a graph that gets from one */
     uint32_t key;
     bool trains;   /* gradients are computed from what it yields */
     bool explicit; /* its steps are told by step() or by Keras: none are inferred */
-    uint64_t elements;
+    bool in_graph; /* its events come from graph marks */
+    bool wanted;   /* a graph has asked for the next element */
+    bool tells;    /* its graph says when it is done with an element */
+    uint32_t in_flight; /* elements that a graph got and has not finished with */
 } hps_source;
 
 typedef struct {

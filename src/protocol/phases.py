@@ -3,30 +3,46 @@
 At each instant the open phase with the lowest number wins; what no phase covers is `HOST`. The order follows
 XProf's event precedence (an all-reduce that overlaps an input wait counts as input), with checkpoint, compile,
 callback and straggler added.
+
+Nothing here may import more than `enum`: a training script that imports hpcsampler imports this.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 
 class Phase(IntEnum):
-    """What a rank is doing. The number is both the id on the wire and the precedence (1 wins over 2)."""
+    """What a rank is doing: "the rank is …" `meaning`.
 
-    CHECKPOINT = 1
-    COMPILE = 2
-    GC = 3
-    INPUT = 4
-    COLLECTIVE = 5
-    TRANSFER = 6
-    DEVICE = 7
-    CALLBACK = 8
-    USER = 9
-    EVALUATION = 10
-    STEP = 11
-    STARTUP = 12
-    HOST = 13
+    The number is both the id on the wire and the precedence (1 wins over 2). `letter` is one ASCII letter, unique,
+    for bars that are readable without colour.
+    """
+
+    letter: str
+    meaning: str
+
+    def __new__(cls, number: int, letter: str, meaning: str) -> Phase:
+        """One row of the table."""
+        phase = int.__new__(cls, number)
+        phase._value_ = number
+        phase.letter = letter
+        phase.meaning = meaning
+        return phase
+
+    CHECKPOINT = 1, "K", "blocked while a checkpoint is written or restored"
+    COMPILE = 2, "X", "tracing or compiling a tf.function"
+    GC = 3, "G", "inside a Python garbage collection"
+    INPUT = 4, "I", "waiting for the next batch of the input pipeline"
+    COLLECTIVE = 5, "C", "in a collective that nothing hides"
+    TRANSFER = 6, "T", "blocked on a copy between host and device"
+    DEVICE = 7, "D", "waiting for a result that the device is computing"
+    CALLBACK = 8, "B", "in a Keras callback"
+    USER = 9, "U", "in a phase of the user's own"
+    EVALUATION = 10, "E", "in validation or prediction"
+    STEP = 11, "S", "in the training step"
+    STARTUP = 12, "u", "before its first step"
+    HOST = 13, "h", "in Python between steps"
 
     @property
     def label(self) -> str:
@@ -74,28 +90,4 @@ PRODUCTIVE_PHASES = frozenset({Phase.DEVICE, Phase.EVALUATION, Phase.STEP})
 """Goodput = time in these (and in user phases said to be productive) / covered time since attach."""
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseText:
-    """How a phase is shown to people."""
-
-    letter: str
-    """One ASCII letter, unique, for bars without colour."""
-    meaning: str
-    """Completes the sentence "the rank is …"."""
-
-
-PHASE_TEXT: dict[Phase, PhaseText] = {
-    Phase.CHECKPOINT: PhaseText("K", "blocked while a checkpoint is written or restored"),
-    Phase.COMPILE: PhaseText("X", "tracing or compiling a tf.function"),
-    Phase.GC: PhaseText("G", "inside a Python garbage collection"),
-    Phase.INPUT: PhaseText("I", "waiting for the next batch of the input pipeline"),
-    Phase.COLLECTIVE: PhaseText("C", "in a collective that nothing hides"),
-    Phase.TRANSFER: PhaseText("T", "blocked on a copy between host and device"),
-    Phase.DEVICE: PhaseText("D", "waiting for a result that the device is computing"),
-    Phase.CALLBACK: PhaseText("B", "in a Keras callback"),
-    Phase.USER: PhaseText("U", "in a phase of the user's own"),
-    Phase.EVALUATION: PhaseText("E", "in validation"),
-    Phase.STEP: PhaseText("S", "in the training step"),
-    Phase.STARTUP: PhaseText("u", "before its first step"),
-    Phase.HOST: PhaseText("h", "in Python between steps"),
-}
+PHASE_TEXT = {phase: phase for phase in Phase}

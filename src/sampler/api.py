@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeVar, overload
-
 from ..ext import _events
 from ..protocol.phases import Kind, Phase
 from .names import Names
 
+TYPE_CHECKING = False  # importing `typing` would cost a third of the whole import; type checkers know this name
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar, overload
 
     from .session import Session
 
-_F = TypeVar("_F", bound="Callable[..., object]")
+    _F = TypeVar("_F", bound=Callable[..., object])
 
 _names = Names()
 _spans: dict[tuple[str, bool], _events.Span] = {}
@@ -85,10 +85,13 @@ def resume() -> None:
         _events.emit(Phase.HOST, Kind.POINT, 0, 0)
 
 
-@overload
-def step(count: int = 1, /) -> _events.StepSpan: ...
-@overload
-def step(count: _F, /) -> _F: ...
+if TYPE_CHECKING:
+    @overload
+    def step(count: int = 1, /) -> _events.StepSpan: ...
+    @overload
+    def step(count: _F, /) -> _F: ...
+
+
 def step(count: int | _F = 1, /) -> _events.StepSpan | _F:
     """One training step of a loop of your own: `with hpcsampler.step(): …`, or `@hpcsampler.step` on a function.
 
@@ -97,7 +100,7 @@ def step(count: int | _F = 1, /) -> _events.StepSpan | _F:
     """
     if isinstance(count, int):
         return _STEP if count == 1 else _events.StepSpan(count)
-    return _STEP(count)  # type: ignore[return-value]
+    return _STEP(count)
 
 
 def phase(name: str, *, productive: bool = False) -> _events.Span:

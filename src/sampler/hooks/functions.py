@@ -44,23 +44,15 @@ class FunctionHooks:
             def traced(*inputs: Any, **named: Any) -> Any:
                 outputs = python_func(*inputs, **named)
                 graph = self._marks.graph()
-                if graph is not None and not self._marks.is_control_flow(graph):
-                    self._mark_end(graph, outputs)
+                if graph is not None:
+                    tensors = self._nest.flatten(outputs, expand_composites=True)
+                    self._marks.place_ends(graph, [t for t in tensors if hasattr(t, "op")])
                 return outputs
 
             marked = self._decorator.make_decorator(python_func, traced)
             return original(name, marked, *args, **kwargs)
 
         return func_graph_from_py_func
-
-    def _mark_end(self, graph: Any, outputs: Any) -> None:
-        sites = self._marks.sites_of(graph)
-        if not sites:
-            return
-        tensors = [t for t in self._nest.flatten(outputs, expand_composites=True) if hasattr(t, "op")]
-        after = self._marks.effects([t for t in tensors if t.graph is graph])
-        for site in sites:
-            self._marks.place(Kind.END, site, phase=Phase.STEP, after=after)
 
     def _dataset_function(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def structured_function(*args: Any, **kwargs: Any) -> None:

@@ -38,7 +38,8 @@ class GraphMarks:
         self._func_graph = func_graph
         self._names = names
         self._local = threading.local()
-        self._sites: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+        self._sites: weakref.WeakKeyDictionary[Any, dict[int, int]] = weakref.WeakKeyDictionary()
+        self._done: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
         self.unavailable = ""
         """Why no mark can be placed in this TensorFlow; empty if they can."""
         self.trained: set[int] = set()
@@ -71,16 +72,39 @@ class GraphMarks:
 
     # ---- sites --------------------------------------------------------------------------------------------------
 
-    def new_site(self, graph: Any) -> int:
-        """A key for a place in `graph` that gets elements. If gradients were computed in it before, it trains."""
-        function = self._function_of(graph)
-        key = self._names.iterator(f"in {_readable(function.name)}()")
-        self._sites.setdefault(function, []).append(key)
+    def site(self, graph: Any, iterator: Any) -> int:
+        """The key of `iterator` in the function that `graph` belongs to: all places that get from it share it."""
+        function = self.function_of(graph)
+        sites = self._sites.setdefault(function, {})
+        key = sites.get(id(iterator))
+        if key is None:
+            key = sites[id(iterator)] = self._names.iterator(f"in {_readable(function.name)}()")
         return key
 
     def sites_of(self, graph: Any) -> list[int]:
-        """Keys of the places in this function that get elements."""
-        return self._sites.get(graph, [])
+        """Keys of the iterators that this function gets elements from."""
+        return list(self._sites.get(graph, {}).values())
+
+    def done_at_end(self, graph: Any, key: int) -> None:
+        """At the end of `graph`, the body or a branch of a loop, it is done with an element of this site."""
+        keys = self._done.setdefault(graph, [])
+        if key not in keys:
+            keys.append(key)
+
+    def place_ends(self, graph: Any, tensors: Iterable[Any]) -> None:
+        """At the end of a graph whose outputs are `tensors`: what is done with, and in a function, that it ends."""
+        acting = self.acting_ops()
+        if acting:
+            for key in self._done.get(graph, []):
+                self.place(Kind.POINT, key, phase=Phase.STEP, after=acting)
+        if self.is_control_flow(graph):
+            return
+        # Python gets the outputs of an outermost function all at once, so a mark may wait for all of them. Those of
+        # a nested one may be used one by one.
+        outermost = not isinstance(graph.outer_graph, self._func_graph.FuncGraph)
+        results = [tensor for tensor in tensors if tensor.graph is graph] if outermost else []
+        for key in self.sites_of(graph):
+            self.place(Kind.END, key, phase=Phase.STEP, after=[*results, *acting])
 
     def gradient_in_graph(self, graph: Any) -> bool:
         """Gradients are computed in `graph`: the places in it, or in the functions around it, feed training."""
@@ -103,16 +127,24 @@ class GraphMarks:
         for key in tuple(self.trained):
             _events.emit(Phase.INPUT, Kind.POINT, key, ROLE_TRAIN)
 
-    def _function_of(self, graph: Any) -> Any:
+    def function_of(self, graph: Any) -> Any:
         """The function that a branch or a loop body belongs to: both are graphs of their own."""
         while self.is_control_flow(graph) and isinstance(graph.outer_graph, self._func_graph.FuncGraph):
             graph = graph.outer_graph
         return graph
 
+    def loop_body_of(self, graph: Any) -> Any | None:
+        """The body of the innermost loop that `graph` is in, within its function; None if it is in none."""
+        while self.is_control_flow(graph):
+            if _is_a(graph, "WhileBodyFuncGraph"):
+                return graph
+            graph = graph.outer_graph
+        return None
+
     @staticmethod
     def is_control_flow(graph: Any) -> bool:
         """Whether `graph` is the body, the condition or a branch of a loop or cond."""
-        return any(kind.__name__ == "ControlFlowFuncGraph" for kind in type(graph).__mro__)
+        return _is_a(graph, "ControlFlowFuncGraph")
 
     # ---- marks --------------------------------------------------------------------------------------------------
 
@@ -147,24 +179,35 @@ class GraphMarks:
                 attrs={name: self._attr_value(i=number) for name, number in values.items()},
             )
 
-    def effects(self, tensors: Iterable[Any]) -> list[Any]:
-        """What must have happened for the code traced so far to be done: these tensors, and every op of the graph
-        that acts on the world. Other ops are left alone: a mark must not make TensorFlow compute what nobody uses.
+    def acting_ops(self) -> list[Any]:
+        """The ops traced so far in this graph that act on the world: what a step is there for.
+
+        TensorFlow runs them all, and no output leaves the graph before they have. So a mark that waits for them,
+        and for nothing else, delays nothing, and makes TensorFlow compute nothing that nobody uses.
         """
         graph = self._ops.get_default_graph()
-        acting = [
+        return [
             op for op in graph.get_operations()
-            if op.type != OP and op._control_flow_context is None and self._acts(op)  # noqa: SLF001
+            if op._control_flow_context is None and self._acts(op)  # noqa: SLF001
         ]
-        return [*tensors, *acting]
 
     def _acts(self, op: Any) -> bool:
-        kind = self._acting.get(op.type)
-        if kind is None:
+        acts = self._acting.get(op.type)
+        if acts is None:
             definition = self._op_registry.get(op.type)
-            kind = definition is not None and definition.is_stateful and not op.type.startswith(("Read", "Placeholder"))
-            self._acting[op.type] = kind
-        return kind
+            acts = (
+                definition is not None
+                and bool(definition.is_stateful)
+                and not op.type.startswith(("Read", "Placeholder", "VarHandle", "VarIsInitialized"))
+                and "Iterator" not in op.type
+                and op.type != OP
+            )
+            self._acting[op.type] = acts
+        return acts
+
+
+def _is_a(graph: Any, kind: str) -> bool:
+    return any(base.__name__ == kind for base in type(graph).__mro__)
 
 
 def framework_library(tensorflow: Any) -> str:

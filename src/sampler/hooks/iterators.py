@@ -35,11 +35,12 @@ class IteratorHooks:
         self._context = context.context()
         self._by_dataset: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._by_likeness: dict[tuple[object, ...], tuple[weakref.ref[Any], int]] = {}
+        self._last_optional: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._watched: set[weakref.ref[Any]] = set()
 
     def install(self, patches: Patches) -> None:
         """Wrap the iterators of this TensorFlow."""
-        from tensorflow.python.data.ops import iterator_ops
+        from tensorflow.python.data.ops import iterator_ops, optional_ops
         from tensorflow.python.distribute import input_lib
 
         owned, distributed = iterator_ops.OwnedIterator, input_lib.DistributedIteratorBase
@@ -48,6 +49,7 @@ class IteratorHooks:
         patches.wrap(owned, "get_next_as_optional", lambda original: self._optional(original, outer=False))
         patches.wrap(distributed, "get_next", self._distributed_get_next)
         patches.wrap(distributed, "get_next_as_optional", lambda original: self._optional(original, outer=True))
+        patches.wrap(optional_ops._OptionalImpl, "get_value", self._get_value)  # noqa: SLF001
 
     # ---- eager --------------------------------------------------------------------------------------------------
 
@@ -101,7 +103,14 @@ class IteratorHooks:
         graph = self._marks.graph()
         if graph is None:
             return original(iterator)
-        site = self._marks.new_site(graph)
+        known = self._marks.sites_of(self._marks.function_of(graph))
+        site = self._marks.site(graph, iterator)
+        body = self._marks.loop_body_of(graph)
+        if body is not None:
+            self._marks.done_at_end(body, site)
+        elif site in known and (acting := self._marks.acting_ops()):
+            # A loop that Python unrolled: what was to happen with the last element has happened by now.
+            self._marks.place(Kind.POINT, site, phase=Phase.STEP, after=acting)
         beside = getattr(iterator, "_iterator_resource", None)
         begin = self._marks.place(Kind.BEGIN, site, beside=beside)
         with graph.control_dependencies([begin]), _events.Nested():
@@ -131,7 +140,8 @@ class IteratorHooks:
             graph = self._marks.graph()
             if graph is None:
                 return original(iterator)
-            site = self._marks.new_site(graph)
+            site = self._marks.site(graph, iterator)
+            self._last_optional[self._marks.function_of(graph)] = site
             beside = None if outer else getattr(iterator, "_iterator_resource", None)
             begin = self._marks.place(Kind.BEGIN, site, beside=beside)
             with graph.control_dependencies([begin]), nested:
@@ -140,6 +150,20 @@ class IteratorHooks:
             return optional
 
         return get_next_as_optional
+
+    def _get_value(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Where a loop takes the element out of an optional, it computes on it until the end of that branch."""
+        nested = _events.Nested()
+
+        def get_value(optional: Any, *args: Any, **kwargs: Any) -> Any:
+            graph = None if nested.active() or self._context.executing_eagerly() else self._marks.graph()
+            if graph is not None and self._marks.loop_body_of(graph) is not None:
+                site = self._last_optional.get(self._marks.function_of(graph))
+                if site is not None:
+                    self._marks.done_at_end(graph, site)
+            return original(optional, *args, **kwargs)
+
+        return get_value
 
     def _tensors(self, element: Any) -> list[Any]:
         return [t for t in self._nest.flatten(element, expand_composites=True) if hasattr(t, "op")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.phases import Kind
+from ...protocol.phases import Kind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,15 +43,17 @@ class LoopHooks:
             graph = self._marks.graph()
             if graph is None:
                 return original(dataset, extra_test, body, get_state, set_state, names, options)
-            site = self._marks.new_site(graph)
+            site = self._marks.site(graph, dataset)
 
             def marked_body(element: Any) -> None:
                 with self._marks.dataset_function(0):
                     self._marks.place(Kind.END, site, value=1)
                     body(element)
-                    self._marks.place(Kind.BEGIN, site, after=self._marks.effects(self._tensors(get_state())))
+                    after = [*self._tensors(get_state()), *self._marks.acting_ops()]
+                    done = self._marks.place(Kind.POINT, site, phase=Phase.STEP, after=after)
+                    self._marks.place(Kind.BEGIN, site, after=[done])
 
-            self._marks.place(Kind.BEGIN, site, after=self._marks.effects(self._tensors(get_state())))
+            self._marks.place(Kind.BEGIN, site, after=[*self._tensors(get_state()), *self._marks.acting_ops()])
             original(dataset, extra_test, marked_body, get_state, set_state, names, options)
             self._marks.place(Kind.END, site, after=self._tensors(get_state()))
             return None

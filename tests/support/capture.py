@@ -1,0 +1,99 @@
+"""A daemon's ear without the daemon: takes in what ranks send, to the last event, and folds it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zmq
+
+from hpcsampler.ext._timeline import Timeline
+from hpcsampler.protocol import messages
+
+
+@dataclass
+class RankCapture:
+    """All that one rank sent."""
+
+    hello: messages.Hello | None = None
+    bye: messages.Bye | None = None
+    names: messages.Names | None = None
+    batches: list[messages.Events] = field(default_factory=list)
+
+    def timeline(self, until_ns: int | None = None, since_ns: int | None = None) -> Timeline:
+        """Fold what was recorded until (and, for the start, since) these times."""
+        assert self.hello is not None
+        timeline = Timeline(self.hello.attach_ns)
+        for batch in self.batches:
+            records = batch.records
+            end = batch.watermark_ns
+            if until_ns is not None and end > until_ns:
+                records = b"".join(
+                    records[i : i + 24]
+                    for i in range(0, len(records), 24)
+                    if int.from_bytes(records[i : i + 8], "little") <= until_ns
+                )
+                end = until_ns
+            timeline.feed(records, max(end, timeline.now_ns))
+        return timeline
+
+    def between(self, begin_ns: int, end_ns: int) -> "Span":
+        """What the rank did from one time to the other."""
+        first, second = self.timeline(begin_ns), self.timeline(end_ns)
+        ns = [b - a for a, b in zip(first.totals_ns(), second.totals_ns(), strict=True)]
+        return Span(
+            ns, second.steps - first.steps, second.evaluation_steps - first.evaluation_steps, end_ns - begin_ns,
+        )
+
+
+@dataclass(frozen=True)
+class Span:
+    ns: list[int]
+    steps: int
+    evaluation_steps: int
+    wall_ns: int
+
+    def share(self, category: int) -> float:
+        return self.ns[category] / sum(self.ns)
+
+
+class Capture:
+    """Binds where a daemon would, in a runtime directory of the test's own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.ranks: dict[str, RankCapture] = {}
+        self.address = f"ipc://{directory / 'events.sock'}"
+        self._context = zmq.Context()
+        self._router = self._context.socket(zmq.ROUTER)
+        self._router.setsockopt(zmq.LINGER, 0)
+        self._router.setsockopt(zmq.RCVHWM, 0)
+        self._router.bind(self.address)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if not self._router.poll(20):
+                continue
+            _, data = self._router.recv_multipart()
+            message = messages.decode(data)
+            rank = self.ranks.setdefault(message.rank_key, RankCapture())
+            match message:
+                case messages.Hello():
+                    rank.hello = message
+                case messages.Names():
+                    rank.names = message
+                case messages.Events():
+                    rank.batches.append(message)
+                case messages.Bye():
+                    rank.bye = message
+
+    def __enter__(self) -> "Capture":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join(5)
+        self._context.destroy(linger=0)
