@@ -6,16 +6,16 @@ import fcntl
 import os
 import stat
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hpcsampler.errors import HpcsamplerError, RuntimeDirectoryError
 from hpcsampler.launch import try_lock
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hpcsampler.runtime import RuntimeDirectory
 
+_SOCKETS: Final = ("events.sock", "snapshots.sock")
 _TRY_S: Final = 0.3
 """Others who only look hold the lock for microseconds: whoever holds it longer is a daemon."""
 
@@ -50,7 +50,7 @@ class Singleton:
 
     def clear_sockets(self) -> None:
         """Remove what a killed daemon left. Raises `RuntimeDirectoryError` if anything else is in the way."""
-        for path in _sockets(self._directory):
+        for path in (self._directory.path / name for name in _SOCKETS):
             try:
                 mode = path.lstat().st_mode
             except FileNotFoundError:
@@ -79,17 +79,12 @@ class Singleton:
 
     def close(self) -> None:
         """Remove the sockets and the pid, and let go of the lock."""
-        try:
+        # In a directory that has become read-only it can't be done: the next daemon clears what is left.
+        with suppress(OSError, RuntimeDirectoryError):
             if self.holds_directory():
-                for path in _sockets(self._directory):
-                    path.unlink(missing_ok=True)
+                self.clear_sockets()
+        with suppress(OSError):
             os.ftruncate(self._fd, 0)
-        except OSError:
-            pass  # a read-only directory: the next daemon clears what is left
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-            os.close(self._fd)
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        os.close(self._fd)
 
-
-def _sockets(directory: RuntimeDirectory) -> tuple[Path, Path]:
-    return directory.path / "events.sock", directory.path / "snapshots.sock"
