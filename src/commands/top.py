@@ -54,14 +54,18 @@ def _interval(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not _FASTEST_S <= seconds <= _SLOWEST_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is no interval: write seconds from {_FASTEST_S:g} to {_SLOWEST_S:g}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no interval: write seconds from {_FASTEST_S:g} to {_SLOWEST_S:g}"
+        )
     return seconds
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show what was asked for; returns the exit code."""
     chosen = arguments.runtime_dir
-    directory = RuntimeDirectory(Path(chosen).expanduser().absolute()) if chosen else locate(os.environ, os.getuid())
+    directory = (
+        RuntimeDirectory(Path(chosen).expanduser().absolute()) if chosen else locate(os.environ, os.getuid())
+    )
     has_screen = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if arguments.once or arguments.json or not has_screen:
         return _print_once(arguments, directory)

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from .cells import Glyphs
 
 PHASE_OF_LABEL: dict[str, Phase] = {phase.label: phase for phase in Phase}
-BAR_ORDER: tuple[Phase, ...] = tuple(sorted(Phase, key=lambda phase: (phase not in PRODUCTIVE_PHASES, phase)))
+BAR_ORDER: tuple[Phase, ...] = (
+    *sorted(PRODUCTIVE_PHASES, reverse=True),
+    *(phase for phase in Phase if phase not in PRODUCTIVE_PHASES),
+)
 """Productive time first, so that its end is the goodput of the window at a glance; then stalls by precedence."""
+_PLACE = {phase.label: place for place, phase in enumerate(BAR_ORDER)}
 _UNKNOWN_LETTER = "?"
 
 
@@ -26,10 +30,13 @@ def shares_of(phases: object) -> dict[str, float]:
     """
     if not isinstance(phases, dict):
         return {}
-    known = [phase.label for phase in BAR_ORDER]
-    labels = known + [label for label in phases if isinstance(label, str) and label not in PHASE_OF_LABEL]
-    found = ((label, number(phases, label)) for label in labels)
-    return {label: share for label, share in found if share is not None and share > 0}
+    found = [
+        (label, share)
+        for label in phases
+        if isinstance(label, str) and (share := number(phases, label)) is not None and share > 0
+    ]
+    found.sort(key=lambda pair: _PLACE.get(pair[0], len(_PLACE)))
+    return dict(found)
 
 
 def productive_share(shares: Mapping[str, float]) -> float | None:
@@ -71,15 +78,19 @@ def stacked_bar(shares: Mapping[str, float], cells: int, *, faded: bool = False)
     """A bar of exactly `cells`, every cell the letter of its phase; no segment without data."""
     parts = apportion(shares, cells)
     return tuple(
-        Segment(letter_of(label) * size, "old" if faded else style_of(label)) for label, size in parts.items() if size
+        Segment(letter_of(label) * size, "old" if faded else style_of(label))
+        for label, size in parts.items()
+        if size
     )
 
 
 def trend(values: Sequence[float | None], glyphs: Glyphs) -> str:
-    """One character per value, 0-1; a space where there was none."""
+    """One character per value, 0-1, the higher the more; a space where there was none."""
     steps = glyphs.trend
     top = len(steps) - 1
-    return "".join(" " if value is None else steps[round(min(max(value, 0.0), 1.0) * top)] for value in values)
+    return "".join(
+        " " if value is None else steps[round(min(max(value, 0.0), 1.0) * top)] for value in values
+    )
 
 
 def mean_shares(all_shares: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -43,17 +43,19 @@ ASCII = Glyphs(
 )  # fmt: skip
 
 
-@lru_cache(maxsize=4096)
 def clean(text: object, glyphs: Glyphs) -> str:
     """`text` with nothing in it that moves a cursor, hides, reorders or joins characters, on one line.
 
     Controls become `?`; combining and format characters (joiners, direction overrides) go, as terminals disagree
-    on the cells they take. In ASCII mode every other character becomes `?`.
+    on the cells they take. In ASCII mode every other character becomes `?`. What is no text is empty.
     """
-    if not isinstance(text, str):
-        return ""
+    return _clean(text[:_LONGEST], glyphs) if isinstance(text, str) else ""
+
+
+@lru_cache(maxsize=4096)
+def _clean(text: str, glyphs: Glyphs) -> str:
     kept = []
-    for character in unicodedata.normalize("NFC", text[:_LONGEST]):
+    for character in unicodedata.normalize("NFC", text):
         category = unicodedata.category(character)
         if category in {"Mn", "Me", "Cf"}:
             continue

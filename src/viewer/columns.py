@@ -28,6 +28,8 @@ class Sight:
     history: History | None
     until: int
     """The newest bucket of the history that is shown."""
+    old: bool
+    """Whether the snapshot itself is old, and with it what it says of GPUs."""
 
 
 Cell = tuple[Segment, ...]
@@ -54,17 +56,33 @@ def _plain(text: Callable[[Row, Sight], str | None]) -> Callable[[Row, Sight, in
 
     def cell(row: Row, sight: Sight, _cells: int) -> Cell:
         said = text(row, sight)
-        return (Segment(sight.glyphs.absent, "quiet") if said is None else Segment(said, "old" if row.faded else ""),)
+        return (
+            Segment(sight.glyphs.absent, "quiet")
+            if said is None
+            else Segment(said, "old" if row.faded else ""),
+        )
+
+    return cell
+
+
+def _plain_gpu(text: Callable[[Row], str | None]) -> Callable[[Row, Sight, int], Cell]:
+    """A cell of one text on the GPU, whatever became of its rank."""
+
+    def cell(row: Row, sight: Sight, _cells: int) -> Cell:
+        said = text(row)
+        if said is None:
+            return (Segment(sight.glyphs.absent, "quiet"),)
+        return (Segment(said, "old" if sight.old else ""),)
 
     return cell
 
 
 def _of_gpu(key: str, show: Callable[[float], str]) -> Callable[[Row, Sight, int], Cell]:
-    def text(row: Row, _sight: Sight) -> str | None:
+    def text(row: Row) -> str | None:
         value = number(row.gpu, key)
         return None if value is None else show(value)
 
-    return _plain(text)
+    return _plain_gpu(text)
 
 
 def _of_rank(key: str, show: Callable[[float], str]) -> Callable[[Row, Sight, int], Cell]:
@@ -91,7 +109,7 @@ def _utilization(row: Row, sight: Sight, _cells: int) -> Cell:
     value = number(row.gpu, "utilization")
     if value is None:
         return (Segment(sight.glyphs.absent, "quiet"),)
-    return (Segment(percent(value), level(value)),)
+    return (Segment(percent(value), "old" if sight.old else level(value)),)
 
 
 def _state(row: Row, sight: Sight, _cells: int) -> Cell:
@@ -104,7 +122,7 @@ def _goodput(row: Row, sight: Sight, _cells: int) -> Cell:
     value = number(row.rank, "goodput")
     if value is None:
         return (Segment(sight.glyphs.absent, "quiet"),)
-    return (Segment(percent(value), "old" if row.faded else level(value)),)
+    return (Segment(percent(value), "old" if row.faded else "" if row.rank.get("state") == "starting" else level(value)),)
 
 
 def _bar(row: Row, _sight: Sight, cells: int) -> Cell:
@@ -122,13 +140,14 @@ def cause(row: Row, sight: Sight, cells: int) -> Cell:
 
 
 def trend_cell(row: Row, sight: Sight, cells: int) -> Cell:
-    """The productive share of the last minutes, one character for each `BUCKET_S`."""
+    """The stalled share of the last minutes, one character for each `BUCKET_S`: little ink is good."""
     key = row.rank.get("rank_key")
     if sight.history is None or not isinstance(key, str):
         return ()
     values = sight.history.series(key, cells, sight.until)
-    drawn = zip(values, trend(values, sight.glyphs), strict=True)
-    runs = groupby(drawn, key=lambda pair: "" if pair[0] is None else level(pair[0]))
+    stalled = [None if value is None else 1 - value for value in values]
+    drawn = zip(values, trend(stalled, sight.glyphs), strict=True)
+    runs = groupby(drawn, key=lambda pair: "" if pair[0] is None else "old" if row.faded else level(pair[0]))
     return tuple(Segment("".join(character for _, character in run), style) for style, run in runs)
 
 
@@ -138,18 +157,22 @@ def _step_times(row: Row, _sight: Sight) -> str | None:
     return None if middle is None or tail is None else f"{compact(middle)}/{compact(tail)}"
 
 
-def _memory(row: Row, _sight: Sight) -> str | None:
+def _memory(row: Row) -> str | None:
     used, total = number(row.gpu, "memory_used_bytes"), number(row.gpu, "memory_total_bytes")
     if used is None:
         return None
     return size(used) + (f"/{size(total)}" if total is not None else "")
 
 
-def _power(row: Row, _sight: Sight) -> str | None:
+def _power(row: Row) -> str | None:
     used, limit = number(row.gpu, "power_w"), number(row.gpu, "power_limit_w")
     if used is None:
         return None
     return f"{used:.0f}" + (f"/{limit:.0f}W" if limit is not None else "W")
+
+
+def _total(value: float) -> str:
+    return count(value) if value < 1e9 else compact(value)  # noqa: PLR2004 - what the column holds
 
 
 def _age(row: Row, _sight: Sight) -> str | None:
@@ -165,31 +188,46 @@ def columns_for(rows: Sequence[Row], sight: Sight, cells: int, *, two_lines: boo
     window = "the window" if sight.window_s is None else f"the last {duration(sight.window_s)}"
     any_gpu = any(row.gpu for row in rows)
     any_rank = any(row.rank for row in rows)
-    jobs = {row.rank.get("job") for row in rows if row.rank}
-    lossy = any((number(row.rank, "dropped") or 0) > 0 or (number(row.rank, "coverage") or 1) < 0.995 for row in rows)  # noqa: PLR2004 - shows as 99 %
-    job_cells = max((width(clean(job, sight.glyphs)) for job in jobs), default=0)
+    jobs = {clean(row.rank.get("job"), sight.glyphs) for row in rows if row.rank}
+    lossy = any(
+        (number(row.rank, "dropped") or 0) > 0 or (number(row.rank, "coverage") or 1) < 0.995 for row in rows
+    )  # noqa: PLR2004 - shows as 99 %
+    job_cells = max(map(width, jobs), default=0)
     rank_cells = max((len(f"{number(row.rank, 'rank') or 0:.0f}") for row in rows), default=1)
     bar = min(max(cells // (4 if two_lines else 5), 12), 40)
     gpu = [Column("GPU", 0, 3, _of_gpu("index", "{:.0f}".format))]
     rank = [
         Column("rank", 1, max(4, min(rank_cells, 7)), _of_rank("rank", "{:.0f}".format)),
-        Column("job", 7.5 if len(jobs) > 1 else 21, min(8, max(3, job_cells)), _plain(_name), job_cells, right=False),
+        Column(
+            "job",
+            7.5 if len(jobs) > 1 else 21,
+            min(8, max(3, job_cells)),
+            _plain(_name),
+            job_cells,
+            right=False,
+        ),
     ]
     state = [Column("state", 3, 10, _state, right=False)]
     load = [Column("util", 2, 5, _utilization)] if any_gpu else []
-    load += [Column("CPU", 19 if any_gpu else 2, 6, _of_cpu("percent", "{:.0f} %".format))] if any_rank else []
+    load += (
+        [Column("CPU", 19 if any_gpu else 2, 7, _of_cpu("percent", "{:.0f} %".format))] if any_rank else []
+    )
     stalls = [Column(f"where {window} went", 4, bar, _bar, 100, right=False)]
-    reason = [] if two_lines else [Column("top cause", 6, 26 if cells < _ROOMY else 42, cause, 60, right=False)]
+    reason = (
+        [] if two_lines else [Column("top cause", 6, 26 if cells < _ROOMY else 42, cause, 60, right=False)]
+    )
     pace = [
         Column("steps/s", 5, 7, _of_rank("steps_per_s", compact)),
         Column("p50/p99 ms", 7, 11, _plain(_step_times)),
         Column("goodput", 8, 7, _goodput),
     ]
-    course = [] if two_lines or sight.history is None else [Column("trend", 12, 10, trend_cell, 48, right=False)]
-    progress = [Column("step", 14, 10, _of_rank("step", count))]
+    course = (
+        [] if two_lines or sight.history is None else [Column("trend", 12, 10, trend_cell, 48, right=False)]
+    )
+    progress = [Column("step", 14, 11, _of_rank("step", _total))]
     board = [
-        Column("memory", 9, 11, _plain(_memory)),
-        Column("power", 10, 9, _plain(_power)),
+        Column("memory", 9, 11, _plain_gpu(_memory)),
+        Column("power", 10, 10, _plain_gpu(_power)),
         Column("temp", 15, 5, _of_gpu("temperature_c", lambda value: f"{value:.0f} C")),
         Column("SM MHz", 22, 6, _of_gpu("sm_clock_mhz", "{:.0f}".format)),
     ]
@@ -199,7 +237,7 @@ def columns_for(rows: Sequence[Row], sight: Sight, cells: int, *, two_lines: boo
     ]
     trust = [
         Column("age", 16, 5, _plain(_age)),
-        Column("dropped", 12.5 if lossy else 20, 9, _of_rank("dropped", count)),
+        Column("dropped", 12.5 if lossy else 20, 11, _of_rank("dropped", _total)),
         Column("covered", 12.6 if lossy else 20, 7, _of_rank("coverage", percent)),
         Column("sampler", 13, 7, _of_rank("overhead", fine_percent)),
         Column("pid", 23, 8, _of_rank("pid", "{:.0f}".format)),

@@ -29,7 +29,9 @@ def detail_lines(row: Row, cells: int, glyphs: Glyphs) -> list[Line]:
 
 def _who(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
     place, world = number(rank, "rank"), number(rank, "world_size")
-    name = "rank " + (glyphs.absent if place is None else f"{place:.0f}") + (f" of {world:.0f}" if world else "")
+    name = (
+        "rank " + (glyphs.absent if place is None else f"{place:.0f}") + (f" of {world:.0f}" if world else "")
+    )
     said = [Segment(name, "bold")]
     for key, prefix in (("job", "job "), ("program", ""), ("framework", "")):
         if text := clean(rank.get(key), glyphs):
@@ -46,7 +48,7 @@ def _who(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
 def _totals(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> Line:
     seconds = shares_of(rank.get("totals_s"))
     title = f"since attach {duration(sum(seconds.values()))}"
-    return legend(title, {label: duration(seconds[label]) for label in seconds}, seconds, cells, glyphs)
+    return legend(title, {label: duration(seconds[label]) for label in seconds}, seconds, cells, glyphs, names_first=False)
 
 
 def _process(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
@@ -55,12 +57,19 @@ def _process(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
     if opened and not is_gone(rank):
         since = number(opened, "since_s")
         lasting = since is not None and since >= LONG_OPEN_S
-        said.append(f"now in {phase_name(opened.get('phase'), glyphs)}" + (f" for {duration(since)}" if lasting else ""))
+        said.append(
+            f"now in {phase_name(opened.get('phase'), glyphs)}"
+            + (f" for {duration(since)}" if lasting else "")
+        )
     if (busy := number(cpu, "percent")) is not None:
         said.append(f"CPU {busy:.0f} %")
     if (delay := number(cpu, "run_delay")) is not None:
         said.append(f"waits for a core {percent(delay)}")
-    for key, words in (("rss_bytes", "RSS {}"), ("read_bytes_per_s", "reads {}/s"), ("write_bytes_per_s", "writes {}/s")):
+    for key, words in (
+        ("rss_bytes", "RSS {}"),
+        ("read_bytes_per_s", "reads {}/s"),
+        ("write_bytes_per_s", "writes {}/s"),
+    ):
         if (value := number(cpu, key)) is not None:
             said.append(words.format(size(value)))
     if (events := number(rank, "events")) is not None:

@@ -16,6 +16,7 @@ from .messages import Message, messages_of
 from .numbers import number
 from .rows import Row, first_visible, ordered, rows_of
 from .style import Line, Segment, clip
+from .words import OLD_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +81,8 @@ class _Room:
     row_lines: int
     page: int
     messages: int
+    apart: bool
+    """Whether a blank line stands above the messages."""
     detail: bool
 
 
@@ -91,7 +94,9 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
     rows = ordered(rows_of(snapshot, 0.0 if view.paused else view.age_s), view.sort, reverse=view.reverse)
     keys = tuple(row.key for row in rows)
     selected = keys.index(view.selected) if view.selected in keys else 0
-    said = messages_of(snapshot, age_s=view.age_s, paused=view.paused, bad_frames=view.bad_frames, glyphs=glyphs)
+    said = messages_of(
+        snapshot, age_s=view.age_s, paused=view.paused, bad_frames=view.bad_frames, glyphs=glyphs
+    )
     spoken = _spoken(said, cells, glyphs)
     live = view.height is not None
     detail = detail_lines(rows[selected], cells, glyphs) if live and rows else []
@@ -104,35 +109,44 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
         node_line(snapshot, cells, glyphs),
         legend_line(snapshot, cells, glyphs),
     ]
-    sight = Sight(glyphs, number(snapshot, "window_s"), view.history, view.until)
+    sight = Sight(glyphs, number(snapshot, "window_s"), view.history, view.until, old=view.age_s > OLD_S and not view.paused)
     body = _table(rows, shown, rows[selected] if live and rows else None, sight, view, room)
-    tail = [*([Line(), *detail] if room.detail else []), *_messages(spoken, room.messages, cells, glyphs)]
-    lines = head + body
+    lines = [*head, *body, *[Line()] * room.apart, *_messages(spoken, room.messages, cells, glyphs)]
     if view.height is not None:
-        footer = _footer(view, first, len(shown), len(rows))
-        space = view.height - len(lines) - len(tail) - 1
-        lines = [*lines, *[Line()] * max(space, 0), *tail][: max(view.height - 1, 0)] + [footer]
-        lines = lines[: view.height]
-    else:
-        lines += tail
-    return Frame(tuple(clip(line, cells, glyphs) for line in lines), keys, selected, first, room.page, room.row_lines)
+        low = [*(detail if room.detail else []), _footer(view, first, len(shown), len(rows))]
+        blank = [Line()] * max(view.height - len(lines) - len(low), 0)
+        # Where not even the head has room, the keys still do: someone must find the way out.
+        lines = [*[*lines, *blank][: max(view.height - len(low), 0)], *low][: view.height]
+    return Frame(
+        tuple(clip(line, cells, glyphs) for line in lines), keys, selected, first, room.page, room.row_lines
+    )
 
 
 def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
+    """Rows first, but a message can't be crowded out; then all messages, then the detail, then blank lines."""
     two = view.width < _ONE_LINE_FROM
     if view.height is None:
-        return _Room(2 if two else 1, rows, messages, detail=False)
+        return _Room(2 if two else 1, rows, messages, apart=messages > 0, detail=False)
     space = max(view.height - _HEAD - 1, 1)
     said = min(messages, 1) if space > 1 else 0
     row_lines = 2 if two and 2 * rows <= space - said else 1
+    if row_lines > 1 and 3 * rows + messages + detail + 2 <= space:
+        row_lines = 3
     page = max(min(rows, (space - said) // row_lines), 1)
     left = space - said - page * row_lines
     more = min(left, messages - said)
-    return _Room(row_lines, page, said + more, detail=detail > 0 and left - more > detail)
+    left -= more
+    apart = left > 0 and said > 0 and row_lines < 3  # noqa: PLR2004 - else the last row brings its blank line
+    return _Room(row_lines, page, said + more, apart=apart, detail=detail > 0 and left - apart > detail)
 
 
 def _table(
-    rows: Sequence[Row], shown: Sequence[Row], selected: Row | None, sight: Sight, view: View, room: _Room,
+    rows: Sequence[Row],
+    shown: Sequence[Row],
+    selected: Row | None,
+    sight: Sight,
+    view: View,
+    room: _Room,
 ) -> list[Line]:
     if not rows:
         text = "no rank has attached yet: call hpcsampler.attach() in the training, or start it by hpcsampler run"
@@ -146,13 +160,18 @@ def _table(
     lines = [_titles(chosen, margin, between, view)]
     indent = _bar_offset(chosen, gap)
     for row in shown:
-        mark = Segment(f"{view.glyphs.cursor} " if row is selected else "  ", "cursor") if margin else Segment("")
+        mark = (
+            Segment(f"{view.glyphs.cursor} " if row is selected else "  ", "cursor")
+            if margin
+            else Segment("")
+        )
         cells = [Segment("")]
         for column, size in chosen:
             cells += [*_padded(column.cell(row, sight, size), size, view.glyphs, right=column.right), between]
         lines.append(Line((mark, *cells[1:-1])))
         if two_lines:
             lines.append(_second_line(row, sight, indent, margin, view))
+        lines += [Line()] * (room.row_lines - 2)
     return lines
 
 
@@ -164,10 +183,11 @@ def _titles(chosen: Sequence[tuple[Column, int]], margin: int, between: Segment,
             options = (title, title.removeprefix("where ").removesuffix(" went"), "stalls")
             title = next(option for option in (*options, "") if width(option) <= size)
         elif column.title == "trend" and view.history is not None:
-            long = f"productive, {trend_span(size)}"
+            long = f"stalls, {trend_span(size)}"
             title = long if width(long) <= size else title
         segments += [Segment(fit(title, size, view.glyphs, right=column.right), "heading"), between]
-    return Line(tuple(segments[:-1]))
+    taken = sum(width(segment.text) for segment in segments[:-1])
+    return Line((*segments[:-1], Segment(" " * (view.width - taken), "heading")))
 
 
 def _bar_offset(chosen: Sequence[tuple[Column, int]], gap: int) -> int:
@@ -184,7 +204,7 @@ def _second_line(row: Row, sight: Sight, indent: int, margin: int, view: View) -
     room = indent - 2
     trend = trend_cell(row, sight, room) if room >= _LEAST_TREND else ()
     left = _padded(trend, room, view.glyphs, right=True) if indent > 1 else []
-    gap = Segment(" " * (margin + (2 if indent > 1 else indent) ))
+    gap = Segment(" " * (margin + (2 if indent > 1 else indent)))
     if trend:
         gap, left = Segment(" " * margin), [*left, Segment("  ")]
     return Line((gap, *left, *cause(row, sight, view.width - margin - indent)))
@@ -204,7 +224,9 @@ def _spoken(said: Sequence[Message], cells: int, glyphs: Glyphs) -> list[Line]:
     for message in said:
         mark = f"{glyphs.warning} " if message.style in ("bad", "middle") else "  "
         for at, text in enumerate(wrap(message.text, max(cells - 2, 1), glyphs)):
-            lines.append(Line((Segment(mark if at == 0 else "  ", message.style), Segment(text, message.style))))
+            lines.append(
+                Line((Segment(mark if at == 0 else "  ", message.style), Segment(text, message.style)))
+            )
     return lines
 
 
@@ -233,7 +255,10 @@ def _footer(view: View, first: int, shown: int, total: int) -> Line:
         ("+ -", f"every {view.interval_s:g} s", 5),
         (f"{glyphs.up}{glyphs.down}", span if shown < total else "select", 4 if shown < total else 7),
     ]
-    while len(parts) > 1 and sum(width(key) + width(text) + 1 for key, text, _ in parts) + 2 * len(parts) > view.width:
+    while (
+        len(parts) > 1
+        and sum(width(key) + width(text) + 1 for key, text, _ in parts) + 2 * len(parts) > view.width
+    ):
         parts.remove(max(parts, key=lambda part: part[2]))
     segments: list[Segment] = []
     for key, text, _ in parts:
@@ -251,7 +276,15 @@ def _waiting(view: View) -> Frame:
     body = [Line((Segment(line, "info"),)) for line in wrap(text, view.width, view.glyphs)]
     if view.bad_frames:
         body.append(Line((Segment(f"{view.bad_frames} messages came that this version can't read", "bad"),)))
-    head = Line(tuple(join([(0, Segment("hpcsampler", "title")), (1, Segment("no data yet", "notice"))], view.width, view.glyphs)))
+    head = Line(
+        tuple(
+            join(
+                [(0, Segment("hpcsampler", "title")), (1, Segment("no data yet", "notice"))],
+                view.width,
+                view.glyphs,
+            )
+        )
+    )
     lines = [head, Line(), *body]
     if view.height is not None:
         lines += [Line()] * (view.height - len(lines) - 1)

@@ -45,13 +45,18 @@ def title_line(snapshot: Snapshot, cells: int, glyphs: Glyphs, *, age_s: float, 
     matched = _TIME_OF_DAY.match(stamp)
     window = number(snapshot, "window_s")
     jobs = sorted({clean(rank.get("job"), glyphs) for rank in ranks} - {""})
-    states = Counter(rank.get("state") for rank in ranks)
+    states = Counter(clean(rank.get("state"), glyphs) for rank in ranks)
     apart = ", ".join(f"{states[state]} {state}" for state in _RANK_STATES if states[state])
-    parts = [(0.0, Segment("hpcsampler", "title")), (1.0, Segment(clean(snapshot.get("node"), glyphs) or glyphs.absent, "bold"))]
+    parts = [
+        (0.0, Segment("hpcsampler", "title")),
+        (1.0, Segment(clean(snapshot.get("node"), glyphs) or glyphs.absent, "bold")),
+    ]
     if stamp:
         parts.append((5, Segment(f"{matched[1]} UTC" if matched else stamp)))
     parts.append((3, Segment(_plural(len(gpus), "GPU") if gpus else "no GPU")))
-    parts.append((2, Segment(_plural(len(ranks), "rank") + (f" ({apart})" if apart else ""))))
+    parts.append((2, Segment(_plural(len(ranks), "rank"))))
+    if apart:
+        parts.append((2.5, Segment(apart, "middle")))
     if len(jobs) == 1:
         parts.append((4, Segment(f"job {cut(jobs[0], 32, glyphs)}")))
     elif jobs:
@@ -96,9 +101,13 @@ def node_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
     if used is not None:
         parts.append((4, Segment(f"memory {size(used)}" + (f"/{size(total)}" if total is not None else ""))))
     parts.append((2, Segment(_daemon(daemon, glyphs))))
-    overheads = [value for rank in ranks if not is_gone(rank) and (value := number(rank, "overhead")) is not None]
+    overheads = [
+        value for rank in ranks if not is_gone(rank) and (value := number(rank, "overhead")) is not None
+    ]
     if overheads:
-        parts.append((3, Segment("sampler " + ("up to " if len(overheads) > 1 else "") + fine_percent(max(overheads)))))
+        parts.append(
+            (3, Segment("sampler " + ("up to " if len(overheads) > 1 else "") + fine_percent(max(overheads))))
+        )
     drops = [value for rank in ranks if (value := number(rank, "dropped")) is not None]
     if drops:
         lost = sum(drops)
@@ -107,42 +116,55 @@ def node_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
 
 
 def _daemon(daemon: Mapping[str, Any], glyphs: Glyphs) -> str:
-    words = ["daemon", clean(daemon.get("version"), glyphs)]
+    cost = []
     if (busy := number(daemon, "cpu_percent")) is not None:
-        words.append(f"{busy:.1f} % CPU")
+        cost.append(f"{busy:.1f} % CPU")
     if (resident := number(daemon, "rss_bytes")) is not None:
-        words.append(size(resident))
-    return " ".join(word for word in words if word)
+        cost.append(size(resident))
+    name = f"daemon {clean(daemon.get('version'), glyphs)}".strip()
+    return name + (f" ({', '.join(cost)})" if cost else "")
 
 
 def legend_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
     """The phases that are present, the largest first, each with its letter and its mean share over the ranks."""
     ranks = [rank for rank in items(snapshot, "ranks") if isinstance(rank, dict) and not is_gone(rank)]
     shares = mean_shares(shares_of(rank.get("phases")) for rank in ranks)
-    return legend("all ranks" if len(ranks) > 1 else "time", {label: percent(shares[label]) for label in shares}, shares, cells, glyphs)
+    return legend(
+        "all ranks" if len(ranks) > 1 else "time",
+        {label: percent(shares[label]) for label in shares},
+        shares,
+        cells,
+        glyphs,
+    )
 
 
-def legend(title: str, words: Mapping[str, str], shares: Mapping[str, float], cells: int, glyphs: Glyphs) -> Line:
-    """Letters, names and words of phases. Where room is short, words go before names: a bar needs its letters."""
+def legend(
+    title: str, words: Mapping[str, str], shares: Mapping[str, float], cells: int, glyphs: Glyphs, *, names_first: bool = True
+) -> Line:
+    """Letters, names and words of phases, the largest share first, as many as fit.
+
+    `names_first`: where room is short, words go before names, as a bar can't be read without its letters.
+    """
     if not shares:
         return Line()
     labels = sorted(shares, key=lambda label: -shares[label])
-    names = {label: phase_name(label, glyphs) for label in labels}
-    roomy = width(title) + sum(7 + width(names[label]) + width(words[label]) for label in labels) <= cells
-    between = 6 if roomy else 4
+    named = {label: f" {phase_name(label, glyphs)}" for label in labels}
+    full = {label: f"{named[label]} {words[label]}" for label in labels}
+    roomy = width(title) + sum(5 + width(full[label]) for label in labels) <= cells
+    least = named if names_first else full
     room = cells - width(title)
-    for at, label in enumerate(labels):
-        room -= between + width(names[label])
-        if room < 0:
-            room += between + width(names[label])
-            del labels[at:]
-            break
-    line = [Segment(title, "quiet")]
+    fitting = []
     for label in labels:
-        room -= width(words[label]) + 1
-        named = names[label] + (f" {words[label]}" if room >= 0 else "")
+        room -= (5 if roomy else 3) + width(least[label])
+        if room < 0:
+            break
+        fitting.append(label)
+    room = max(room, 0) if len(fitting) == len(labels) else 0
+    line = [Segment(title, "quiet")]
+    for label in fitting:
+        room -= width(full[label]) - width(least[label])
         letter = f" {letter_of(label)} " if roomy else letter_of(label)
-        line += [Segment("  "), Segment(letter, style_of(label)), Segment(f" {named}")]
+        line += [Segment("  "), Segment(letter, style_of(label)), Segment(full[label] if room >= 0 else least[label])]
     return Line(tuple(line))
 
 

@@ -9,13 +9,13 @@ from ..protocol.phases import PHASE_TEXT, PRODUCTIVE_PHASES
 from .bars import BAR_ORDER, style_of
 from .cells import Glyphs, fit, wrap
 from .history import BUCKET_S
-from .numbers import duration
 from .order import SORTS
 from .style import Line, Segment, clip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_KEY_CELLS = 12
 _NAME_CELLS = 11
 """The longest name of a phase, and a space."""
 
@@ -39,9 +39,14 @@ def help_page(first: int, cells: int, height: int, glyphs: Glyphs) -> HelpPage:
     shown = lines[first : first + page]
     footer = [Segment("Esc", "key"), Segment(" back", "quiet")]
     if len(lines) > page:
-        footer += [Segment(f"  {glyphs.up}{glyphs.down}", "key"), Segment(f" {first + 1}-{first + len(shown)} of {len(lines)}", "quiet")]
+        footer += [
+            Segment(f"  {glyphs.up}{glyphs.down}", "key"),
+            Segment(f" {first + 1}-{first + len(shown)} of {len(lines)}", "quiet"),
+        ]
     blank = [Line()] * (page - len(shown))
-    return HelpPage(tuple(clip(line, cells, glyphs) for line in [*shown, *blank, Line(tuple(footer))][:height]), first)
+    return HelpPage(
+        tuple(clip(line, cells, glyphs) for line in [*shown, *blank, Line(tuple(footer))][:height]), first
+    )
 
 
 def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
@@ -50,33 +55,31 @@ def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
         ("q", "quit"),
         ("? h Esc", "this page, and back"),
         ("p Space", "hold the screen, go on"),
-        ("+ -", "update faster, slower (0.25 to 10 s)"),
-        ("s", f"next order: {', '.join(SORTS)}"),
+        ("+ -", "update faster, slower"),
+        ("s", "next order of the rows"),
         ("r", "reverse the order"),
         (f"{glyphs.up} {glyphs.down} j k", "select a row"),
-        ("PgUp PgDn", "a page on; Home, End: to the ends"),
+        ("PgUp PgDn", "by pages; Home, End"),
     ]
     lines = [_heading("Keys"), *_two_columns(keys, cells, glyphs), Line()]
-    lines.append(_heading("Bars: where the time of a rank went. Each moment counts once, productive first"))
+    lines.append(_heading("Bars: the share of the time in which the rank is"))
     for phase in BAR_ORDER:
-        text = PHASE_TEXT[phase]
-        kind = "productive" if phase in PRODUCTIVE_PHASES else "stall"
-        said = f"the rank is {text.meaning}"
+        productive = phase in PRODUCTIVE_PHASES
         lines.append(
             Line(
                 (
-                    Segment(f" {text.letter} ", style_of(phase.label)),
+                    Segment(f" {PHASE_TEXT[phase].letter} ", style_of(phase.label)),
                     Segment(" " + fit(phase.label, _NAME_CELLS, glyphs)),
-                    Segment(fit(kind, _NAME_CELLS, glyphs), "good" if phase in PRODUCTIVE_PHASES else "middle"),
-                    Segment(said),
+                    Segment(fit("productive" if productive else "stall", _NAME_CELLS, glyphs), "good" if productive else "middle"),
+                    Segment(PHASE_TEXT[phase].meaning),
                 ),
             ),
         )
     lines += [Line(), _heading("Numbers")]
     for text in (
-        "goodput: productive time as a part of the time since attach(). util: the GPU's own, from its driver.",
-        f"p50/p99: milliseconds from step to step. The trend is the productive share, {duration(BUCKET_S)} a character,"
-        f" now at its right end. {glyphs.absent} is unknown: no number is made up.",
+        "goodput: productive part of the time since attach(). p50/p99: ms per step.",
+        f"trend: the stalled share, {BUCKET_S:g} s a character, newest at the right. {glyphs.absent} is unknown.",
+        f"orders: {', '.join(SORTS)}; by numbers, the worst first.",
     ):
         lines += [Line((Segment(line),)) for line in wrap(text, cells, glyphs)]
     return lines
@@ -94,6 +97,9 @@ def _two_columns(keys: Sequence[tuple[str, str]], cells: int, glyphs: Glyphs) ->
     for at in range(rows):
         segments = []
         for key, text in keys[at::rows]:
-            segments += [Segment(fit(f" {key}", 11, glyphs), "key"), Segment(fit(text, cells // columns - 11, glyphs))]
+            segments += [
+                Segment(fit(f" {key}", _KEY_CELLS, glyphs), "key"),
+                Segment(fit(text, cells // columns - _KEY_CELLS, glyphs)),
+            ]
         lines.append(Line(tuple(segments)))
     return lines

@@ -28,14 +28,15 @@ class Message:
     style: str
 
 
-def messages_of(snapshot: Snapshot, *, age_s: float, paused: bool, bad_frames: int, glyphs: Glyphs) -> list[Message]:
+def messages_of(
+    snapshot: Snapshot, *, age_s: float, paused: bool, bad_frames: int, glyphs: Glyphs
+) -> list[Message]:
     """All there is to say, the gravest first."""
     said: list[Message] = []
     if age_s > OLD_S and not paused:
         said.append(
             Message(
-                f"no data from the daemon for {duration(age_s)}: has it ended? A rank restarts it, and this screen"
-                " reconnects by itself",
+                f"daemon silent for {duration(age_s)}: reconnecting. A rank restarts one that has ended",
                 "bad",
             ),
         )
@@ -44,7 +45,12 @@ def messages_of(snapshot: Snapshot, *, age_s: float, paused: bool, bad_frames: i
     said += _loss_messages(ranks, glyphs)
     said += _rejected_messages(snapshot, glyphs)
     if bad_frames:
-        said.append(Message(f"{count(bad_frames)} messages from the daemon were no snapshots that this version reads", "middle"))
+        said.append(
+            Message(
+                f"{count(bad_frames)} messages from the daemon were no snapshots that this version reads",
+                "middle",
+            )
+        )
     said += _note_messages(ranks, glyphs)
     status = clean(inner(snapshot, "daemon").get("gpu_status"), glyphs)
     if status and status != "ok":
@@ -69,11 +75,19 @@ def _loss_messages(ranks: Sequence[Mapping[str, Any]], glyphs: Glyphs) -> list[M
         whole = count(sum(value for _, value in dropped))
         where = _ranks([rank for rank, _ in dropped], glyphs)
         said.append(Message(f"{whole} events dropped by {where}", "middle"))
-    thin = [(value, rank) for rank in ranks if (value := number(rank, "coverage")) is not None and value < _COVERED]
+    thin = [
+        (value, rank)
+        for rank in ranks
+        if (value := number(rank, "coverage")) is not None and value < _COVERED
+    ]
     if thin:
         least = min(value for value, _ in thin)
         where = _ranks([rank for _, rank in thin], glyphs)
-        how = f"{percent(least)} of the window" if len(thin) == 1 else f"as little as {percent(least)} of the window"
+        how = (
+            f"{percent(least)} of the window"
+            if len(thin) == 1
+            else f"as little as {percent(least)} of the window"
+        )
         said.append(Message(f"shares of {where} cover {how}", "middle"))
     return said
 
@@ -90,12 +104,14 @@ def _note_messages(ranks: Sequence[Mapping[str, Any]], glyphs: Glyphs) -> list[M
 def _ranks(ranks: Sequence[Mapping[str, Any]], glyphs: Glyphs) -> str:
     if len(ranks) > _NAMED:
         return f"{len(ranks)} ranks"
-    jobs = {rank.get("job") for rank in ranks}
+    jobs = {clean(rank.get("job"), glyphs) for rank in ranks}
     names = []
     for rank in ranks:
         value = number(rank, "rank")
         name = glyphs.absent if value is None else f"{value:.0f}"
-        names.append(name if len(jobs) == 1 else f"{name} of {clean(rank.get('job'), glyphs) or glyphs.absent}")
+        names.append(
+            name if len(jobs) == 1 else f"{name} of {clean(rank.get('job'), glyphs) or glyphs.absent}"
+        )
     return ("rank " if len(names) == 1 else "ranks ") + ", ".join(names)
 
 
@@ -106,4 +122,8 @@ def _rejected_messages(snapshot: Snapshot, glyphs: Glyphs) -> list[Message]:
         return []
     counted.sort(reverse=True)
     parts = ", ".join(f"{count(value)} {reason}" for value, reason in counted)
-    return [Message(f"the daemon dropped {count(sum(value for value, _ in counted))} bad messages: {parts}", "middle")]
+    return [
+        Message(
+            f"the daemon dropped {count(sum(value for value, _ in counted))} bad messages: {parts}", "middle"
+        )
+    ]

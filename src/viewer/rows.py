@@ -59,7 +59,9 @@ def rows_of(snapshot: Snapshot, age_s: float) -> list[Row]:
 
 def _uses(rank: Mapping[str, Any], gpu: Mapping[str, Any]) -> bool:
     key, uuid = rank.get("rank_key"), gpu.get("uuid")
-    return (key is not None and key in items(gpu, "rank_keys")) or (uuid is not None and uuid in items(rank, "gpus"))
+    return (key is not None and key in items(gpu, "rank_keys")) or (
+        uuid is not None and uuid in items(rank, "gpus")
+    )
 
 
 def _row(gpu: Mapping[str, Any], rank: Mapping[str, Any], age_s: float, place: int) -> Row:

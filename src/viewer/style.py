@@ -51,9 +51,10 @@ class Look:
     bold: bool = False
     dim: bool = False
     reverse: bool = False
+    underline: bool = False
 
 
-_BLACK, _WHITE, _GREY, _GREEN, _AMBER, _RED, _BLUE = 16, 231, 244, 28, 166, 160, 32
+_BLACK, _WHITE, _GREY, _GREEN, _AMBER, _RED, _BLUE = 16, 231, 244, 28, 166, 196, 32
 
 PHASE_LOOK: dict[Phase, Look] = {
     # productive: greens
@@ -77,9 +78,9 @@ LOOKS: dict[str, Look] = {
     "": Look(),
     "bold": Look(bold=True),
     "title": Look(bold=True),
-    "heading": Look(bold=True),
+    "heading": Look(bold=True, underline=True),
     "quiet": Look(_GREY),
-    "old": Look(_GREY, dim=True),
+    "old": Look(_GREY),
     "key": Look(_BLUE, bold=True),
     "good": Look(_GREEN),
     "middle": Look(_AMBER),
@@ -100,12 +101,17 @@ def level(share: float) -> str:
 
 
 def colorless(look: Look) -> Look:
-    """`look` on a terminal that shall show no colour: what was an alarm stays one."""
-    return Look(bold=look.bold, dim=look.dim, reverse=look.background is not None and look.bold)
+    """`look` on a terminal that shall show no colour: an alarm stays one, and what was grey is dim."""
+    return Look(
+        bold=look.bold,
+        dim=look.color == _GREY,
+        reverse=look.background is not None and look.bold,
+        underline=look.underline,
+    )
 
 
 def _codes(look: Look) -> str:
-    codes = [code for code, on in (("1", look.bold), ("2", look.dim), ("7", look.reverse)) if on]
+    codes = [code for code, on in (("1", look.bold), ("2", look.dim), ("4", look.underline), ("7", look.reverse)) if on]
     if look.color is not None:
         codes.append(f"38;5;{look.color}")
     if look.background is not None:

@@ -51,6 +51,7 @@ def _rich_styles(*, color: bool) -> dict[str, Style]:
             bold=look.bold or None,
             dim=look.dim or None,
             reverse=look.reverse or None,
+            underline=look.underline or None,
         )
 
     return {name: rich(look if color else colorless(look)) for name, look in LOOKS.items()}

@@ -111,7 +111,10 @@ def _cause(cause: Mapping[str, Any], glyphs: Glyphs) -> str:
 
 
 def _without_cause(
-    rank: Mapping[str, Any], where: str, since: float | None, glyphs: Glyphs,
+    rank: Mapping[str, Any],
+    where: str,
+    since: float | None,
+    glyphs: Glyphs,
 ) -> tuple[str, str]:
     busy = productive_share(shares_of(rank.get("phases")))
     if busy is not None and busy >= _BUSY:

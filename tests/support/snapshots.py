@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -198,3 +199,29 @@ class Publisher:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def moving(make: Callable[[], Snapshot]) -> Callable[[], Snapshot]:
+    """Snapshots like those of `make`, but no two alike, as those of a real node are."""
+    dice = random.Random(7)
+
+    def made() -> Snapshot:
+        shot = make()
+        for one in shot["ranks"]:
+            wobble = dice.uniform(0.8, 1.2)
+            shares = {label: share * dice.uniform(0.7, 1.3) for label, share in one["phases"].items()}
+            one["phases"] = {label: share / sum(shares.values()) for label, share in shares.items()}
+            one["step"] += int(time.monotonic() * 10) % 10_000
+            if "steps_per_s" in one:
+                one["steps_per_s"] *= wobble
+                one["step_ms"] = {key: value * wobble for key, value in one["step_ms"].items()}
+            if "top_cause" in one:
+                one["top_cause"]["share"] = one["phases"].get(one["top_cause"]["phase"], 0.1)
+        for card in shot["gpus"]:
+            if "utilization" in card:
+                card["utilization"] = min(card["utilization"] * dice.uniform(0.8, 1.2), 1.0)
+            if "power_w" in card:
+                card["power_w"] *= dice.uniform(0.9, 1.1)
+        return shot
+
+    return made

@@ -1,0 +1,263 @@
+"""The screen as a function: what people see of a snapshot. Golden files: UPDATE_GOLDEN=1 writes them anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hpcsampler.viewer.cells import ASCII, UNICODE
+from hpcsampler.viewer.frame import Frame, View, compose
+from hpcsampler.viewer.history import BUCKET_S, History
+from hpcsampler.viewer.order import SORTS
+from hpcsampler.viewer.style import to_ansi, to_text
+
+from tests.support import snapshots
+
+GOLDEN = Path(__file__).parent / "golden"
+SHOTS = {
+    "gpus": snapshots.eight_gpus,
+    "ranks": snapshots.two_cpu_ranks,
+    "troubled": snapshots.troubled,
+    "hostile": snapshots.hostile,
+    "many": snapshots.many_ranks,
+}
+
+
+def text(shot, **view) -> str:
+    return to_text(compose(shot, View(**{"width": 120, "age_s": 0.2, **view})).lines)
+
+
+def row_text(shot, rank: int, **view) -> str:
+    """The lines of one rank in a table of two lines a row."""
+    lines = text(shot, **view).splitlines()
+    return "\n".join(lines[4 + 2 * rank : 6 + 2 * rank])
+
+
+def golden(name: str, got: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(got, encoding="utf-8")
+    assert got == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("shot", SHOTS)
+@pytest.mark.parametrize("size", [(80, 24), (120, 30), (200, 50)])
+def test_looks_as_it_did(shot, size) -> None:
+    width, height = size
+    golden(f"{shot}-{width}x{height}", text(SHOTS[shot](), width=width, height=height))
+
+
+def test_one_frame_without_a_screen_looks_as_it_did() -> None:
+    golden("gpus-once-100", text(snapshots.eight_gpus(), width=100))
+
+
+def test_ascii_has_nothing_else() -> None:
+    for make in SHOTS.values():
+        assert text(make(), glyphs=ASCII, height=40).isascii()
+    golden("troubled-ascii", text(snapshots.troubled(), glyphs=ASCII, height=30))
+
+
+def test_without_colour_nothing_is_lost() -> None:
+    """Colours add nothing that the text does not say: taken out of the ANSI, the text is the same."""
+    import re
+
+    lines = compose(snapshots.troubled(), View(width=120, height=30)).lines
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", to_ansi(lines))
+    assert [line.rstrip() for line in bare.splitlines()] == to_text(lines).splitlines()
+
+
+def test_says_why_a_rank_waits() -> None:
+    assert "waits for input 37 % — ParallelMap decode" in row_text(snapshots.eight_gpus(), 0)
+
+
+def test_says_what_a_killed_rank_was_in() -> None:
+    said = row_text(snapshots.eight_gpus(), 7)
+    assert "killed in input after 3.2 s" in said
+
+
+def test_says_that_a_rank_exited() -> None:
+    shot = snapshots.snapshot([snapshots.rank(state="exited", age_s=100.0)])
+    assert "exited after 12 345 steps" in row_text(shot, 0)
+    assert "old" not in row_text(shot, 0)
+
+
+def test_says_where_a_stalled_rank_is_stuck() -> None:
+    assert "stuck in checkpoint for 6.9 s — ckpt-12000" in row_text(snapshots.eight_gpus(), 3)
+
+
+def test_a_rank_at_work_has_no_cause() -> None:
+    assert "at work 99 %" in row_text(snapshots.eight_gpus(), 1)
+
+
+def test_old_data_is_visibly_old() -> None:
+    fresh, old = text(snapshots.eight_gpus(), age_s=1.9), text(snapshots.eight_gpus(), age_s=5.0)
+    assert "data 1.9 s old" in fresh
+    assert "OLD" not in fresh
+    assert "daemon silent" not in fresh
+    assert "OLD 5.0 s" in old
+    assert "old 5.1 s" in old
+    assert "daemon silent for 5.0 s: reconnecting" in old
+    styles = {
+        segment.style
+        for line in compose(snapshots.eight_gpus(), View(width=120, age_s=5.0)).lines[4:18]
+        for segment in line.segments
+        if segment.text.strip()
+    }
+    assert not any(style.startswith("phase:") for style in styles)
+    assert "good" not in styles
+
+
+def test_one_old_rank_is_old_on_its_own() -> None:
+    shot = snapshots.troubled()
+    assert "old 5.6 s" in row_text(shot, 1)
+    assert "training" in row_text(shot, 2)
+
+
+def test_paused_shows_when_the_picture_was_taken_and_no_alarm() -> None:
+    said = text(snapshots.two_cpu_ranks(), age_s=42.0, paused=True)
+    assert "PAUSED 42 s ago" in said
+    assert "silent" not in said
+    assert "old" not in said
+
+
+def test_unknown_numbers_are_dashes_not_zeros() -> None:
+    bare = {"rank_key": "a", "job": "x", "rank": 0, "state": "training"}
+    row = row_text(snapshots.snapshot([bare], host={}, daemon={}), 0)
+    assert "–" in row
+    assert "0 %" not in row
+    assert "0.0" not in row.replace("age", "")[:60]
+
+
+def test_drops_and_coverage_are_said() -> None:
+    said = text(snapshots.eight_gpus())
+    assert "1 204 dropped" in said
+    assert "1 204 events dropped by rank 6" in said
+    assert "shares of rank 6 cover 83 % of the window" in said
+
+
+def test_notes_and_rejects_and_gpu_trouble_are_said() -> None:
+    said = text(snapshots.troubled())
+    assert "rank 6: functions traced before attach() hold no marks until retraced" in said
+    assert "the daemon dropped 14 bad messages: 12 truncated, 2 unknown schema" in said
+    assert "GPU 7: GPU is lost" in said
+    assert "GPU: no NVIDIA driver here" in text(snapshots.two_cpu_ranks())
+
+
+def test_the_same_note_of_many_ranks_is_said_once() -> None:
+    shot = snapshots.snapshot([snapshots.rank(at, notes=["same"]) for at in range(4)])
+    assert text(shot).count("same") == 1
+    assert "ranks 0, 1, 2, 3: same" in text(shot)
+
+
+def test_ranks_without_a_gpu_stand_beside_those_with_one() -> None:
+    shot = snapshots.snapshot([snapshots.rank(0, gpus=["GPU-00000000"]), snapshots.rank(1)], [snapshots.gpu(0), snapshots.gpu(1, rank_keys=[])])
+    frame = compose(shot, View(width=120, height=40))
+    assert len(frame.keys) == 3
+    assert "no training uses this GPU" in to_text(frame.lines)
+
+
+def test_one_rank_on_many_gpus_has_a_row_for_each() -> None:
+    shot = snapshots.snapshot([snapshots.rank(0)], [snapshots.gpu(at, rank_keys=["node01-4700-1"]) for at in range(4)])
+    assert len(compose(shot, View(width=120, height=40)).keys) == 4
+
+
+def test_nobody_yet_says_what_to_do() -> None:
+    assert "hpcsampler.attach()" in text(snapshots.snapshot([]))
+    waiting = text(None, place="/run/user/1000/hpcsampler", height=24)
+    assert "/run/user/1000/hpcsampler" in waiting
+    assert "hpcsampler daemon start" in waiting
+
+
+def test_messages_that_were_no_snapshots_are_counted() -> None:
+    assert "3 messages from the daemon were no snapshots" in text(snapshots.two_cpu_ranks(), bad_frames=3)
+
+
+def test_every_row_can_be_reached() -> None:
+    shot = snapshots.many_ranks()
+    first = compose(shot, View(width=80, height=24))
+    for at in (0, 5, 18, 19, 200, 511):
+        frame = compose(shot, View(width=80, height=24, selected=first.keys[at]))
+        assert frame.selected == at
+        assert frame.first <= at < frame.first + frame.page
+        assert len(frame.lines) == 24
+        assert sum("▶" in line.text for line in frame.lines) == 1
+
+
+def test_scrolling_moves_no_more_than_it_must() -> None:
+    shot = snapshots.many_ranks()
+    keys = compose(shot, View(width=80, height=24)).keys
+    frame = compose(shot, View(width=80, height=24, selected=keys[100], first=95))
+    assert frame.first == 95
+    assert compose(shot, View(width=80, height=24, selected=keys[94], first=95)).first == 94
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_orders_keep_every_row(sort) -> None:
+    shot = snapshots.troubled()
+    keys = set(compose(shot, View(width=100)).keys)
+    for reverse in (False, True):
+        frame = compose(shot, View(width=100, sort=sort, reverse=reverse))
+        assert set(frame.keys) == keys
+
+
+def order(sort: str, **view) -> list[int]:
+    shot = snapshots.eight_gpus()
+    frame: Frame = compose(shot, View(width=100, sort=sort, **view))
+    return [int(key.split("-")[-2]) - 4700 for key in frame.keys]
+
+
+def test_orders_by_a_number_have_the_worst_first() -> None:
+    assert order("gpu") == list(range(8))
+    assert order("gpu", reverse=True) == list(range(7, -1, -1))
+    assert order("util")[:2] == [4, 3]
+    assert order("stall")[0] == 4
+    assert order("goodput")[0] == 4
+    assert order("rate")[0] == 3
+
+
+def test_ranks_without_the_number_and_ended_ones_stay_last() -> None:
+    assert order("rate")[-2:] == [4, 7]
+    assert order("rate", reverse=True)[-2:] == [4, 7]
+
+
+def test_names_inject_nothing_into_the_terminal() -> None:
+    shot = snapshots.hostile()
+    for view in (View(width=120, height=60), View(width=80), View(width=200, glyphs=ASCII)):
+        for line in compose(shot, view).lines:
+            assert all(character.isprintable() for character in line.text), line.text
+    assert "\x9b" not in text(shot)
+
+
+def test_trend_shows_the_last_minutes_with_gaps() -> None:
+    history = History()
+    shot = snapshots.snapshot([snapshots.rank(0, phases={"step": 1.0})])
+    stalled = snapshots.snapshot([snapshots.rank(0, phases={"input": 1.0})])
+    for bucket, one in enumerate([shot, shot, stalled]):
+        history.add(one, (bucket + 10 + 3 * (bucket == 2)) * BUCKET_S)
+    assert "▁▁   █" in row_text(shot, 0, history=history, until=history.bucket)
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+@pytest.mark.parametrize("width", [1, 7, 20, 39, 60, 79, 81, 99, 133, 159, 160, 300])
+@pytest.mark.parametrize("height", [1, 2, 3, 5, 6, 10, 24, 60, 100])
+def test_fits_every_terminal(width, height, glyphs) -> None:
+    for make in SHOTS.values():
+        lines = compose(make(), View(width=width, height=height, glyphs=glyphs)).lines
+        assert len(lines) == height
+        assert max(line.cells for line in lines) <= width
+    assert len(compose(None, View(width=width, height=height)).lines) == height
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
+def test_no_number_is_cut(width) -> None:
+    """Whatever the numbers: an ellipsis stands in names and sentences only."""
+    huge = snapshots.rank(
+        1234567, steps_per_s=123456.7, step_ms={"p50": 123456.0, "p95": 1.0, "p99": 9999999.0}, step=1_234_567_890,
+        dropped=1_234_567, cpu={"percent": 12800.0, "rss_bytes": 1 << 50, "read_bytes_per_s": 1e15}, overhead=1.0,
+        pid=4_194_304, age_s=1.5, coverage=0.999, state="evaluating", top_cause=None, job="j",
+    )  # fmt: skip
+    card = snapshots.gpu(15, utilization=1.0, memory_used_bytes=1 << 50, power_w=1234.0, power_limit_w=1200.0, temperature_c=110, rank_keys=["node01-1239267-1"])
+    for shot in (snapshots.snapshot([huge]), snapshots.snapshot([huge], [card])):
+        row = row_text(shot, 0, width=width).splitlines()[0]
+        assert "…" not in row
