@@ -114,7 +114,7 @@ class Scene:
         for rank, pipeline in enumerate(PIPELINES):
             self.ranks.append(
                 self._start(
-                    f"rank{rank}", "hpcsampler.demo.train", "--with-parent",
+                    f"rank{rank}", "hpcsampler.demo.train", "--parent", str(os.getpid()),
                     "--rank", str(rank), "--world-size", str(len(PIPELINES)),
                     "--pipeline", pipeline, "--data", str(self.data),
                 ),

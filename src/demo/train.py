@@ -105,13 +105,13 @@ class StopInGoodOrder(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Ker
 
 
 def main() -> int:
-    """Train until SIGTERM, for --epochs, or as long as the parent lives."""
+    """Train until SIGTERM, for --epochs, or as long as --parent lives."""
     parser = ArgumentParser(prog="python -m hpcsampler.demo.train", description=__doc__)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--world-size", type=int, default=2)
     parser.add_argument("--pipeline", choices=("fast", "slow"), default="fast")
     parser.add_argument("--data", type=Path, default=default_folder(os.environ), help="folder of the images")
-    parser.add_argument("--with-parent", action="store_true", help="end when the process that started this one does")
+    parser.add_argument("--parent", type=int, help="end when this process, which started the rank, has gone")
     parser.add_argument("--epochs", type=int, default=1_000_000)
     arguments = parser.parse_args()
 
@@ -133,7 +133,7 @@ def main() -> int:
         epochs=arguments.epochs,
         validation_data=pipeline(images, "fast", seed=arguments.rank + arguments.world_size),
         validation_steps=VALIDATION_STEPS,
-        callbacks=[StopInGoodOrder(os.getppid() if arguments.with_parent else None)],
+        callbacks=[StopInGoodOrder(arguments.parent)],
         shuffle=False,  # the pipeline does that
         verbose=2,
     )

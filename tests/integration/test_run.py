@@ -8,9 +8,13 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.capture import Capture
+
+from hpcsampler.protocol.phases import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,14 +39,15 @@ def site(tmp_path: Path) -> Callable[..., dict[str, str]]:
     def make(sitecustomize: str = "") -> dict[str, str]:
         package = tmp_path / "site" / "tensorflow"
         package.mkdir(parents=True)
-        (package / "__init__.py").write_text("import os\nprint('tensorflow runs', flush=True)\n")
+        (package / "__init__.py").write_text("import os\nos.write(1, b'tensorflow runs\\n')\n")
         (package.parent / "sitecustomize.py").write_text(
             textwrap.dedent(
                 """
                 import os, sys
                 import hpcsampler
                 def attach(*args, **kwargs):
-                    print("attached", os.getpid(), "tensorflow" in sys.modules, flush=True)
+                    # One write, so that ranks that do so at once don't mix their lines.
+                    os.write(1, f"attached {os.getpid()} {'tensorflow' in sys.modules}\\n".encode())
                 hpcsampler.attach = attach
                 """,
             )
@@ -269,3 +274,21 @@ def test_python_that_ignores_its_environment_is_told_and_runs():
     assert done.stdout == "on\n"
     assert len(done.stderr.splitlines()) == 1
     assert "python -I" in done.stderr
+
+
+def test_a_training_under_run_is_sampled_from_its_first_import(tmp_path):
+    tmp_path.chmod(0o700)
+    script = tmp_path / "train.py"
+    script.write_text("import tensorflow as tf\nfor _ in tf.data.Dataset.range(5):\n    pass\n")
+    with Capture(tmp_path) as capture:
+        flags = ["--daemon", capture.address, "--job", "j", "--rank", "3", "--world-size", "4"]
+        done = call(*RUN, *flags, "--", sys.executable, str(script))
+        assert done.returncode == 0, done.stderr
+        deadline = time.monotonic() + 5
+        while not any(rank.bye for rank in capture.ranks.values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    (rank,) = capture.ranks.values()
+    assert (rank.hello.job, rank.hello.rank, rank.hello.world_size) == ("j", 3, 4)
+    assert rank.hello.program == "train.py"
+    assert rank.timeline().steps == 5
+    assert rank.timeline().totals_ns()[Phase.STARTUP] > 0.5e9
