@@ -235,8 +235,12 @@ static void element_came(hps_timeline *self, hps_source *source) {
     }
     bool fallback = !self->trained_any && !self->explicit_any && source->key == self->first_source;
     bool trains = source->trains || fallback;
-    if (source->explicit || (!trains && !in_a_row) || self->inferred_source == source->key) {
+    if (source->explicit || (!trains && !in_a_row && !source->evaluates) || self->inferred_source == source->key) {
         return;
+    }
+    if (!trains && !source->evaluates) {
+        source->evaluates = true;
+        count_evaluation(self, 1); /* the element before this one, of which that was not known yet */
     }
     if (self->inferred_source != 0) {
         count_inferred(self, 1);
@@ -336,6 +340,10 @@ static void input_event(hps_timeline *self, const hps_event *event) {
         if (event->value == HPS_ROLE_TRAIN) {
             source->trains = true;
             self->trained_any = true;
+            if (source->key == self->first_source) { /* the guess was right */
+                self->fallback_steps = 0;
+                self->inferred_is_fallback = false;
+            }
         }
         return;
     }

@@ -49,6 +49,7 @@ typedef struct {
 typedef struct { /* an iterator, or a place in a graph that gets from one */
     uint32_t key;
     bool trains;   /* gradients are computed from what it yields */
+    bool evaluates; /* it has a loop of its own, and trains nothing */
     bool explicit; /* its steps are told by step() or by Keras: none are inferred */
     bool in_graph; /* its events come from graph marks */
     bool wanted;   /* a graph has asked for the next element */

@@ -100,7 +100,8 @@ def step(count: int | _F = 1, /) -> _events.StepSpan | _F:
     """
     if isinstance(count, int):
         return _STEP if count == 1 else _events.StepSpan(count)
-    return _STEP(count)
+    decorated: _F = _STEP(count)  # type: ignore[assignment] # the same signature, says functools.wraps
+    return decorated
 
 
 def phase(name: str, *, productive: bool = False) -> _events.Span:

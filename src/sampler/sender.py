@@ -111,7 +111,7 @@ class Sender:
             while not self._stop_reason:
                 _events.wait(settings.flush_ms / 1000, _IDLE_S)
                 now = time.monotonic()
-                if dealer.getsockopt(zmq.EVENTS) & zmq.POLLOUT:  # type: ignore[operator]
+                if _writable(dealer):
                     lost_since, back_off_s = None, 1.0
                     self._flush(dealer, now)
                 elif lost_since is None:
@@ -121,7 +121,7 @@ class Sender:
                     back_off_s = min(back_off_s * 2, _BACK_OFF_MOST_S)
                     lost_since = now
                     self._ensure_daemon(2.0)
-            if dealer.getsockopt(zmq.EVENTS) & zmq.POLLOUT:  # type: ignore[operator]
+            if _writable(dealer):
                 self._flush(dealer, time.monotonic())
                 self._send(dealer, messages.Bye(self._rank_key, self._next(), self._stop_reason))
         finally:
@@ -206,6 +206,11 @@ class Sender:
             visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES", "")[: messages.MAX_TEXT],
             notes=self._hooks.problems[:16],
         )
+
+
+def _writable(dealer: zmq.Socket[bytes]) -> bool:
+    """Whether a daemon is connected and takes more."""
+    return bool(dealer.poll(0, zmq.POLLOUT))
 
 
 def _start_ticks() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,7 +39,7 @@ class RankCapture:
             timeline.feed(records, max(end, timeline.now_ns))
         return timeline
 
-    def between(self, begin_ns: int, end_ns: int) -> "Span":
+    def between(self, begin_ns: int, end_ns: int) -> Span:
         """What the rank did from one time to the other."""
         first, second = self.timeline(begin_ns), self.timeline(end_ns)
         ns = [b - a for a, b in zip(first.totals_ns(), second.totals_ns(), strict=True)]
@@ -90,7 +91,17 @@ class Capture:
                 case messages.Bye():
                     rank.bye = message
 
-    def __enter__(self) -> "Capture":
+    def only_rank(self, timeout_s: float = 5.0) -> RankCapture:
+        """The one rank that there was, once it has said goodbye."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            ranks = list(self.ranks.values())
+            if len(ranks) == 1 and ranks[0].bye is not None:
+                return ranks[0]
+            time.sleep(0.01)
+        raise AssertionError(f"expected one rank that said goodbye, got {self.ranks}")
+
+    def __enter__(self) -> Capture:
         return self
 
     def __exit__(self, *exc: object) -> None:

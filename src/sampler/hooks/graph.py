@@ -63,7 +63,7 @@ class GraphMarks:
     def dataset_function(self, depth: int) -> Iterator[None]:
         """While a tf.data function is traced (depth 1), or the body of a loop over a dataset, which is one too but
         runs the user's step (depth 0)."""
-        before = getattr(self._local, "dataset_function", 0)
+        before: int = getattr(self._local, "dataset_function", 0)
         self._local.dataset_function = depth
         try:
             yield
