@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -55,25 +55,36 @@ LEAST_PUBLISH_S: Final = 0.02
 
 
 def log(text: str) -> None:
-    """Write a line to stderr, the log of a daemon in the background. A log that is too long starts anew."""
-    try:
-        status = os.fstat(2)
-        if status.st_size > LOG_BYTES:
-            os.ftruncate(2, 0)
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Write a line to stderr, the log of a daemon in the background."""
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    with suppress(OSError):  # a full disk or a closed terminal: nothing depends on the log
         os.write(2, f"{now} hpcsampler daemon {os.getpid()}: {text}\n".encode())
-    except OSError:
-        pass  # a full disk or a closed terminal: nothing depends on the log
+
+
+def bound_log() -> None:
+    """Let a log that is too long start anew. Only for a file of our own, opened to append."""
+    with suppress(OSError):
+        if os.fstat(2).st_size > LOG_BYTES:
+            os.ftruncate(2, 0)
 
 
 class Daemon:
     """Owns all state. Runs in one thread; only the GPUs have one of their own."""
 
-    def __init__(self, lock: Singleton, sockets: Sockets, settings: Settings, linger_s: float | None) -> None:
+    def __init__(
+        self,
+        lock: Singleton,
+        sockets: Sockets,
+        settings: Settings,
+        *,
+        linger_s: float | None,
+        background: bool,
+    ) -> None:
         self._lock = lock
         self._sockets = sockets
         self._publish_s = settings.publish_ms / 1000
         self._linger_s = linger_s
+        self._background = background
         self._ranks = Ranks()
         self._ingest = Ingest(self._ranks)
         self._attendance = Attendance()
@@ -151,6 +162,8 @@ class Daemon:
         if not self._lock.holds_directory():
             self.stop("its runtime directory was removed")
             return
+        if self._background:
+            bound_log()
         self._ingest.expire(now_ns)
         for state in self._ranks.expire(now_ns):
             self._attendance.forget(state)
@@ -193,7 +206,9 @@ def run_daemon(
         return 0
     with closing(lock):
         lock.clear_sockets()
-        with Sockets(directory) as sockets, closing(Daemon(lock, sockets, settings, linger_s)) as daemon:
+        with Sockets(directory) as sockets, closing(
+            Daemon(lock, sockets, settings, linger_s=linger_s, background=background),
+        ) as daemon:
 
             def end(number: int, _frame: FrameType | None) -> None:
                 daemon.stop(signal.Signals(number).name)

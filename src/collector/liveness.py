@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 from typing import Final, Literal
@@ -36,6 +37,8 @@ class ProcessWatch:
         self._epoll = select.epoll()
         self._keys: dict[int, str] = {}
         self._fds: dict[str, int] = {}
+        # Kernels before 5.3 have no pidfd: there each process is looked up.
+        self._looked_up: dict[str, tuple[int, int]] = {}
 
     def add(self, key: str, pid: int, ticks: int) -> bool:
         """Watch process `pid` under a name. False if it is not there, or not the one that began at `ticks`.
@@ -45,7 +48,12 @@ class ProcessWatch:
         self.remove(key)
         try:
             fd = os.pidfd_open(pid)
-        except (OSError, OverflowError, ValueError):
+        except (AttributeError, OSError) as error:
+            if getattr(error, "errno", errno.ENOSYS) != errno.ENOSYS or start_ticks(pid) != ticks:
+                return False
+            self._looked_up[key] = (pid, ticks)
+            return True
+        except (OverflowError, ValueError):
             return False
         # Looked up after opening: if it matches now, the descriptor is of that very process.
         if start_ticks(pid) != ticks:
@@ -58,6 +66,7 @@ class ProcessWatch:
 
     def remove(self, key: str) -> None:
         """Stop watching; harmless if it never began."""
+        self._looked_up.pop(key, None)
         fd = self._fds.pop(key, None)
         if fd is not None:
             del self._keys[fd]
@@ -67,6 +76,8 @@ class ProcessWatch:
     def ended(self) -> list[str]:
         """Names whose process has ended; each is told once."""
         keys = [self._keys[fd] for fd, _ in self._epoll.poll(0)]
+        looked_up = self._looked_up.items()
+        keys += [key for key, (pid, ticks) in looked_up if start_ticks(pid, ended=False) != ticks]
         for key in keys:
             self.remove(key)
         return keys

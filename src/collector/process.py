@@ -71,14 +71,18 @@ def stat_fields(stat: bytes) -> list[bytes]:
     return stat[stat.rindex(b")") + 2 :].split()
 
 
-def start_ticks(pid: int) -> int | None:
-    """Start of process `pid` in clock ticks since boot; None if there is none."""
+def start_ticks(pid: int, *, ended: bool = True) -> int | None:
+    """Look up when process `pid` began, in clock ticks since boot; None if it is not there.
+
+    ended: also of one that has ended and that its parent has not waited for.
+    """
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        return int(stat_fields(os.read(fd, 2048))[19])
+        fields = stat_fields(os.read(fd, 2048))
+        return int(fields[19]) if ended or fields[0] != b"Z" else None
     except OSError:
         return None
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
@@ -24,6 +23,8 @@ QUEUED_MESSAGES: Final = 32
 """Messages that wait for the daemon, of each rank: a rank sends some ten a second, so this is seconds."""
 QUEUED_SNAPSHOTS: Final = 4
 """Snapshots that wait for a viewer that does not read."""
+_SUBSCRIPTIONS: Final = 64
+"""Subscriptions taken in at a time: whoever floods the daemon with them must not keep it from its work."""
 _LINGER_MS: Final = 100
 _BACKLOG: Final = 1024
 """Connections that wait to be accepted: all ranks of a large node come at once."""
@@ -38,7 +39,7 @@ class Sockets:
         try:
             self._events = self._bind(zmq.ROUTER, directory.events_address)
             self._snapshots = self._bind(zmq.XPUB, directory.snapshots_address)
-        except (OSError, zmq.ZMQError) as error:
+        except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise RuntimeDirectoryError(
                 f"can't make the sockets in {directory.path}: {error.strerror}",
@@ -60,26 +61,16 @@ class Sockets:
             # Tell of each subscription, not only of a topic's first: each new viewer is served at once.
             made.set(zmq.XPUB_VERBOSE, 1)
             made.set(zmq.MAXMSGSIZE, 1024)  # all that viewers send is subscriptions
-        # Left to itself, zmq removes whatever is at the path before it binds and after it closes: also what
-        # belongs to another daemon, if the directory was removed and made anew. So the file is made, and
-        # removed, here.
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            listener.bind(address.removeprefix("ipc://"))
-            listener.listen(_BACKLOG)
-            made.set(zmq.USE_FD, listener.fileno())
-            made.bind(address)
-        except BaseException:
-            listener.close()
-            raise
-        listener.detach()
+        made.bind(address)
         return made
 
     def wait(self, seconds: float) -> bool:
         """Sleep until a viewer subscribes, at most `seconds`. True if a new one has."""
         new = False
         timeout_ms = max(0, math.ceil(seconds * 1000))
-        while self._snapshots.poll(timeout_ms):
+        for _ in range(_SUBSCRIPTIONS):
+            if not self._snapshots.poll(timeout_ms):
+                break
             timeout_ms = 0
             frame = self._snapshots.recv()
             if frame[1:] == TOPIC:

@@ -109,15 +109,10 @@ def _stop(directory: RuntimeDirectory) -> int:
         print("not running")
         return 0
     runtime.check(directory)
-    try:
-        process = os.pidfd_open(pid)
-    except OSError:
-        process = -1
     # The pid in the lock may be another's: of another pid namespace, or left by one that was killed.
-    if process < 0 or not _has_open(pid, directory.daemon_lock):
-        raise HpcsamplerError(f"{directory.daemon_lock} is held, but not by process {pid} of this machine's")
-    signal.pidfd_send_signal(process, signal.SIGTERM)
-    os.close(process)
+    if not _has_open(pid, directory.daemon_lock):
+        raise HpcsamplerError(f"{directory.daemon_lock} is held, but not by process {pid} of this machine")
+    os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + WAIT_S
     while launch.daemon_pid(directory) == pid:
         if time.monotonic() >= deadline:

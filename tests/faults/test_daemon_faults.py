@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 import msgpack
 import pytest
 import zmq
+from hpcsampler.collector.singleton import Singleton
 from hpcsampler.launch import daemon_pid
 from hpcsampler.protocol.messages import MAX_MESSAGE_BYTES, Events, encode
 from hpcsampler.protocol.phases import Kind, Phase
@@ -33,6 +35,7 @@ import sys
 from pathlib import Path
 from hpcsampler.launch import ensure_daemon
 from hpcsampler.runtime import RuntimeDirectory
+print("ready", flush=True)
 input()
 print(ensure_daemon(RuntimeDirectory(Path(sys.argv[1])), linger_s=60, wait_s=15))
 """
@@ -53,6 +56,17 @@ def run_daemon(directory: Path, **options) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "hpcsampler", "daemon", "run", "--runtime-dir", str(directory)],
         capture_output=True, text=True, timeout=DEADLINE_S, check=False, **options,
     )
+
+
+def daemons_of(directory: Path) -> list[int]:
+    """Processes that were started to be the daemon of a directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if b"run" in words and str(directory).encode() in words:
+                found.append(int(process.name))
+    return found
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
@@ -128,6 +142,7 @@ def test_eight_at_once_start_one_daemon(tmp_path: Path) -> None:
     ]
     pid = None
     try:
+        assert [caller.stdout.readline() for caller in callers] == ["ready\n"] * 8
         for caller in callers:
             caller.stdin.write("\n")
             caller.stdin.flush()
@@ -135,9 +150,9 @@ def test_eight_at_once_start_one_daemon(tmp_path: Path) -> None:
         pid = daemon_pid(directory)
         assert answers == ["True\n"] * 8
         assert pid is not None
-        log = directory.log.read_text()
-        assert log.count("version") == 1
-        assert "already running" not in log
+        # One that came second would still be there, trying to get the lock.
+        assert daemons_of(directory.path) == [pid]
+        assert directory.log.read_text().count("version") == 1
     finally:
         for caller in callers:
             caller.kill()
@@ -234,10 +249,12 @@ def test_a_hanging_driver_blocks_nothing_and_is_said(context, simulated_nvml: Pa
 def test_a_directory_that_vanishes_ends_the_daemon_and_spares_its_successor(context) -> None:
     daemon = DaemonProcess()
     try:
-        shutil.rmtree(daemon.directory.path)
         first = daemon.process
+        first.send_signal(signal.SIGSTOP)  # so that it notices only once its successor is there
+        shutil.rmtree(daemon.directory.path)
         daemon.spawn()
         daemon.wait_ready()
+        first.send_signal(signal.SIGCONT)
         text, _ = first.communicate(timeout=DEADLINE_S)
         assert first.returncode == 0
         assert "its runtime directory was removed" in text
@@ -317,8 +334,6 @@ def test_a_read_only_directory(tiny: Path) -> None:
 
 
 def test_stop_does_not_kill_whom_the_lock_does_not_belong_to(tmp_path: Path) -> None:
-    import fcntl
-
     directory = RuntimeDirectory(tmp_path / "r")
     directory.path.mkdir(mode=0o700)
     bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -339,22 +354,15 @@ def test_stop_does_not_kill_whom_the_lock_does_not_belong_to(tmp_path: Path) -> 
 
 
 def test_a_look_at_the_lock_turns_no_daemon_away(tmp_path: Path) -> None:
-    directory = RuntimeDirectory(tmp_path / "r")
-    directory.path.mkdir(mode=0o700)
-    directory.daemon_lock.touch()
-    stop = threading.Event()
-
-    def look() -> None:
-        while not stop.is_set():
-            daemon_pid(directory)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        DaemonProcess(directory=directory.path).close()
-    finally:
-        stop.set()
-        thread.join()
+    directory = RuntimeDirectory(tmp_path)
+    with directory.daemon_lock.open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        ends = threading.Timer(0.1, fcntl.flock, (looking, fcntl.LOCK_UN))
+        ends.start()
+        try:
+            Singleton(directory).close()
+        finally:
+            ends.join()
 
 
 def test_another_listener_on_the_path_is_not_a_daemon(tmp_path: Path) -> None:

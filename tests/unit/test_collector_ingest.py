@@ -91,10 +91,12 @@ def test_what_a_full_ring_refused_leaves_a_hole_after_the_batch(node: Node) -> N
 
 
 def test_a_late_daemon_counts_what_it_missed_and_claims_no_time_before(node: Node) -> None:
-    node.events(400, ten_steps(NOW + 50 * S), watermark=NOW + 51 * S)
-    assert node.rank.dropped == 400
-    assert sum(node.rank.timeline.totals_ns()) == S
+    node.events(400, ten_steps(NOW + 50 * S), dropped=7, watermark=NOW + 52 * S)
+    assert node.rank.dropped == 407
     assert node.rank.timeline.steps == 10
+    totals = node.rank.timeline.totals_ns()
+    assert sum(totals) == 2 * S
+    assert totals[0] == 0
 
 
 def test_events_that_came_before_are_not_folded_twice(node: Node) -> None:
@@ -121,7 +123,9 @@ def test_numbers_at_their_limits_are_taken(node: Node) -> None:
     )
     node.take(encode(extreme), peer=b"x")
     node.events((1 << 64) - 1, event(0, 65535, 255, value=-(1 << 63)), watermark=0, peer=b"x", key="x")
-    assert len(node.ranks) == 2
+    node.take(encode(hello(4, key="y", attach_ns=-1, monotonic_ns=-1)), peer=b"y")
+    node.events(0, event(NOW, Phase.STEP, Kind.BEGIN), watermark=NOW, peer=b"y", key="y")
+    assert [state.folded for state in node.ranks] == [0, 1, 1]
 
 
 def test_events_wait_for_their_ranks_hello(node: Node) -> None:

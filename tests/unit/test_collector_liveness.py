@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -45,7 +46,16 @@ def test_verdict(said_bye, watched, dead_s, silent_s, ending) -> None:
     assert verdict(said_bye=said_bye, watched=watched, dead_s=dead_s, silent_s=silent_s) == ending
 
 
-def test_the_end_of_a_process_is_seen_once(sleeper: subprocess.Popen[bytes]) -> None:
+def no_pidfd(_pid: int) -> int:
+    raise OSError(errno.ENOSYS, "Function not implemented")
+
+
+@pytest.mark.parametrize("old_kernel", [False, True])
+def test_the_end_of_a_process_is_seen_once(
+    sleeper: subprocess.Popen[bytes], old_kernel: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if old_kernel:
+        monkeypatch.setattr(os, "pidfd_open", no_pidfd)
     watch = ProcessWatch()
     assert watch.add("a", sleeper.pid, start_ticks(sleeper.pid))
     assert watch.ended() == []
