@@ -24,8 +24,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "top",
         help="show live why each GPU is not working",
-        description="Shows live, per GPU or per rank, where the time goes and what it waits for. Without a terminal"
-        " it prints one frame.",
+        description="Shows live, per GPU or per rank, where the time goes and what it waits for."
+        " Without a terminal it prints one frame.",
     )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--once", action="store_true", help="print one frame as text, and end")
@@ -93,7 +93,7 @@ def _print_once(arguments: argparse.Namespace, directory: RuntimeDirectory) -> i
 
 
 def _live(arguments: argparse.Namespace, directory: RuntimeDirectory) -> int:
-    # A screen that is opened before the first training waits for it, so its directory must be there, and be safe.
+    # A screen that is opened before the first training waits for it: its directory must be there and safe.
     if directory.path.exists():
         check(directory)
     else:
@@ -101,6 +101,7 @@ def _live(arguments: argparse.Namespace, directory: RuntimeDirectory) -> int:
     from ..viewer.source import SnapshotSource
 
     source = SnapshotSource(directory.snapshots_address)  # connects while the slow import below goes on
+    _set_up_textual()
     try:
         try:
             from ..viewer.top import run_live
@@ -124,6 +125,14 @@ def _live(arguments: argparse.Namespace, directory: RuntimeDirectory) -> int:
         return run_live(source, view, color=_wants_color(arguments))
     finally:
         source.close()
+
+
+def _set_up_textual() -> None:
+    """Correct what Textual, when it is imported, takes from the environment."""
+    for name in ("COLUMNS", "LINES"):  # it takes them for the size, for good; the terminal knows better
+        os.environ.pop(name, None)
+    if os.environ.get("TERM") != "linux":  # the others have 256 colours
+        os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", "256")
 
 
 def _wants_color(arguments: argparse.Namespace) -> bool:

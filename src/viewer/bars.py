@@ -18,7 +18,10 @@ BAR_ORDER: tuple[Phase, ...] = (
     *sorted(PRODUCTIVE_PHASES, reverse=True),
     *(phase for phase in Phase if phase not in PRODUCTIVE_PHASES),
 )
-"""Productive time first, so that its end is the goodput of the window at a glance; then stalls by precedence."""
+"""Productive time first, so that its end is the goodput of the window at a glance.
+
+Then stalls by precedence.
+"""
 _PLACE = {phase.label: place for place, phase in enumerate(BAR_ORDER)}
 _UNKNOWN_LETTER = "?"
 

@@ -1,7 +1,7 @@
 """Text in terminal cells: what of a foreign string may reach the terminal, how wide it is, and how it is cut.
 
-Names in a snapshot come from other processes. Whatever they hold, a terminal must get neither an escape sequence
-nor a character whose width is in doubt.
+Names in a snapshot come from other processes. Whatever they hold, a terminal must get neither an escape
+sequence nor a character whose width is in doubt.
 """
 
 from __future__ import annotations
@@ -36,18 +36,37 @@ class Glyphs:
 
 
 UNICODE = Glyphs(
-    ascii=False, absent="–", dash="—", dot="·", ellipsis="…", cursor="▶", up="↑", down="↓", warning="▲", trend="▁▂▃▄▅▆▇█",
-)  # fmt: skip
+    ascii=False,
+    absent="–",  # noqa: RUF001 - a dash is meant
+    dash="—",
+    dot="·",
+    ellipsis="…",
+    cursor="▶",
+    up="↑",
+    down="↓",
+    warning="▲",
+    trend="▁▂▃▄▅▆▇█",
+)
 ASCII = Glyphs(
-    ascii=True, absent="-", dash="-", dot="|", ellipsis="~", cursor=">", up="^", down="v", warning="!", trend="_.-=+*#",
-)  # fmt: skip
+    ascii=True,
+    absent="-",
+    dash="-",
+    dot="|",
+    ellipsis="~",
+    cursor=">",
+    up="^",
+    down="v",
+    warning="!",
+    trend="_.-=+*#",
+)
 
 
 def clean(text: object, glyphs: Glyphs) -> str:
     """`text` with nothing in it that moves a cursor, hides, reorders or joins characters, on one line.
 
-    Controls become `?`; combining and format characters (joiners, direction overrides) go, as terminals disagree
-    on the cells they take. In ASCII mode every other character becomes `?`. What is no text is empty.
+    Controls become `?`; combining and format characters (joiners, direction overrides) go, as terminals
+    disagree on the cells they take. In ASCII mode every other character becomes `?`. What is no text is
+    empty.
     """
     return _clean(text[:_LONGEST], glyphs) if isinstance(text, str) else ""
 
@@ -116,7 +135,10 @@ def wrap(text: str, cells: int, glyphs: Glyphs) -> list[str]:
 
 
 def glyphs_for(encoding: str | None, environ: Mapping[str, str], *, force_ascii: bool) -> Glyphs:
-    """What the terminal can show. Python takes C and POSIX for UTF-8; a terminal whose user set them may not."""
+    """What the terminal can show.
+
+    Python takes C and POSIX for UTF-8; a terminal whose user set them may not.
+    """
     locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
     utf8 = (encoding or "").lower().replace("-", "") == "utf8" and locale not in ("C", "POSIX")
     return UNICODE if utf8 and not force_ascii else ASCII

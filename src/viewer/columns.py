@@ -11,7 +11,7 @@ from .cells import Glyphs, clean, cut, width
 from .history import BUCKET_S, History
 from .numbers import compact, count, duration, fine_percent, inner, number, percent, short_duration, size
 from .style import Segment, level
-from .words import cause_cell, state_cell
+from .words import cause_cell, is_lossy, state_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,7 +122,12 @@ def _goodput(row: Row, sight: Sight, _cells: int) -> Cell:
     value = number(row.rank, "goodput")
     if value is None:
         return (Segment(sight.glyphs.absent, "quiet"),)
-    return (Segment(percent(value), "old" if row.faded else "" if row.rank.get("state") == "starting" else level(value)),)
+    return (
+        Segment(
+            percent(value),
+            "old" if row.faded else "" if row.rank.get("state") == "starting" else level(value),
+        ),
+    )
 
 
 def _bar(row: Row, _sight: Sight, cells: int) -> Cell:
@@ -182,16 +187,14 @@ def _age(row: Row, _sight: Sight) -> str | None:
 def columns_for(rows: Sequence[Row], sight: Sight, cells: int, *, two_lines: bool) -> list[Column]:
     """The columns that these rows have something to show in, for a table of `cells`.
 
-    In two lines, cause and trend stand below the bar. The bar is what people look at: the wider the screen, the
-    more of it no other column may take.
+    In two lines, cause and trend stand below the bar. The bar is what people look at: the wider the screen,
+    the more of it no other column may take.
     """
     window = "the window" if sight.window_s is None else f"the last {duration(sight.window_s)}"
     any_gpu = any(row.gpu for row in rows)
     any_rank = any(row.rank for row in rows)
     jobs = {clean(row.rank.get("job"), sight.glyphs) for row in rows if row.rank}
-    lossy = any(
-        (number(row.rank, "dropped") or 0) > 0 or (number(row.rank, "coverage") or 1) < 0.995 for row in rows
-    )  # noqa: PLR2004 - shows as 99 %
+    lossy = any(is_lossy(row.rank) for row in rows)
     job_cells = max(map(width, jobs), default=0)
     rank_cells = max((len(f"{number(row.rank, 'rank') or 0:.0f}") for row in rows), default=1)
     bar = min(max(cells // (4 if two_lines else 5), 12), 40)

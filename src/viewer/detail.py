@@ -48,7 +48,14 @@ def _who(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
 def _totals(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> Line:
     seconds = shares_of(rank.get("totals_s"))
     title = f"since attach {duration(sum(seconds.values()))}"
-    return legend(title, {label: duration(seconds[label]) for label in seconds}, seconds, cells, glyphs, names_first=False)
+    return legend(
+        title,
+        {label: duration(seconds[label]) for label in seconds},
+        seconds,
+        cells,
+        glyphs,
+        names_first=False,
+    )
 
 
 def _process(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
@@ -56,11 +63,8 @@ def _process(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
     said = []
     if opened and not is_gone(rank):
         since = number(opened, "since_s")
-        lasting = since is not None and since >= LONG_OPEN_S
-        said.append(
-            f"now in {phase_name(opened.get('phase'), glyphs)}"
-            + (f" for {duration(since)}" if lasting else "")
-        )
+        lasting = f" for {duration(since)}" if since is not None and since >= LONG_OPEN_S else ""
+        said.append(f"now in {phase_name(opened.get('phase'), glyphs)}{lasting}")
     if (busy := number(cpu, "percent")) is not None:
         said.append(f"CPU {busy:.0f} %")
     if (delay := number(cpu, "run_delay")) is not None:
@@ -77,9 +81,8 @@ def _process(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
     if (overhead := number(rank, "overhead")) is not None:
         said.append(f"sampler {fine_percent(overhead)}")
     marks = inner(rank, "marks")
-    for name in marks:
-        if (last := number(marks[name], "last")) is not None:
-            said.append(f"mark {clean(name, glyphs)} {last:g}")
+    lasts = ((name, number(marks[name], "last")) for name in marks)
+    said += [f"mark {clean(name, glyphs)} {last:g}" for name, last in lasts if last is not None]
     return [Segment(text) for text in said]
 
 

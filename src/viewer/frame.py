@@ -109,7 +109,13 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
         node_line(snapshot, cells, glyphs),
         legend_line(snapshot, cells, glyphs),
     ]
-    sight = Sight(glyphs, number(snapshot, "window_s"), view.history, view.until, old=view.age_s > OLD_S and not view.paused)
+    sight = Sight(
+        glyphs,
+        number(snapshot, "window_s"),
+        view.history,
+        view.until,
+        old=view.age_s > OLD_S and not view.paused,
+    )
     body = _table(rows, shown, rows[selected] if live and rows else None, sight, view, room)
     lines = [*head, *body, *[Line()] * room.apart, *_messages(spoken, room.messages, cells, glyphs)]
     if view.height is not None:
@@ -123,7 +129,10 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
 
 
 def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
-    """Rows first, but a message can't be crowded out; then all messages, then the detail, then blank lines."""
+    """Rows first, but a message can't be crowded out.
+
+    Then all messages, then the detail, then blank lines.
+    """
     two = view.width < _ONE_LINE_FROM
     if view.height is None:
         return _Room(2 if two else 1, rows, messages, apart=messages > 0, detail=False)
@@ -149,7 +158,7 @@ def _table(
     room: _Room,
 ) -> list[Line]:
     if not rows:
-        text = "no rank has attached yet: call hpcsampler.attach() in the training, or start it by hpcsampler run"
+        text = "no rank has attached yet: call hpcsampler.attach() in the training, or use hpcsampler run"
         return [Line(), *[Line((Segment(line, "info"),)) for line in wrap(text, view.width, view.glyphs)]]
     two_lines = room.row_lines > 1
     columns = columns_for(rows, sight, view.width, two_lines=two_lines)
@@ -211,7 +220,10 @@ def _second_line(row: Row, sight: Sight, indent: int, margin: int, view: View) -
 
 
 def _padded(cell: Sequence[Segment], cells: int, glyphs: Glyphs, *, right: bool) -> list[Segment]:
-    """The cell at exactly `cells`. A text that is too long is cut; a number never is, by the width of its column."""
+    """The cell at exactly `cells`.
+
+    A text that is too long is cut; a number never is, by the width of its column.
+    """
     taken = sum(width(segment.text) for segment in cell)
     if taken > cells:
         return [Segment(fit("".join(segment.text for segment in cell), cells, glyphs), cell[0].style)]

@@ -1,4 +1,7 @@
-"""The lines above the table: the node, the daemon, and where the time of all ranks went (which is the legend too)."""
+"""The lines above the table.
+
+The node, the daemon, and where the time of all ranks went (which is the legend too).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ _RANK_STATES = ("killed", "stalled", "starting", "exited")
 
 
 def join(parts: Sequence[tuple[float, Segment]], cells: int, glyphs: Glyphs) -> list[Segment]:
-    """Parts with dots between, in their order; where they don't fit, the least important (highest number) go first."""
+    """Parts with dots between, in their order.
+
+    Where they don't fit, the least important (highest number) go first.
+    """
     between = Segment(f" {glyphs.dot} ", "quiet")
     kept = list(parts)
     while len(kept) > 1 and sum(width(part.text) for _, part in kept) + 3 * (len(kept) - 1) > cells:
@@ -126,7 +132,7 @@ def _daemon(daemon: Mapping[str, Any], glyphs: Glyphs) -> str:
 
 
 def legend_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
-    """The phases that are present, the largest first, each with its letter and its mean share over the ranks."""
+    """The phases that are present, the largest first, with their letters and mean shares over the ranks."""
     ranks = [rank for rank in items(snapshot, "ranks") if isinstance(rank, dict) and not is_gone(rank)]
     shares = mean_shares(shares_of(rank.get("phases")) for rank in ranks)
     return legend(
@@ -139,7 +145,13 @@ def legend_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
 
 
 def legend(
-    title: str, words: Mapping[str, str], shares: Mapping[str, float], cells: int, glyphs: Glyphs, *, names_first: bool = True
+    title: str,
+    words: Mapping[str, str],
+    shares: Mapping[str, float],
+    cells: int,
+    glyphs: Glyphs,
+    *,
+    names_first: bool = True,
 ) -> Line:
     """Letters, names and words of phases, the largest share first, as many as fit.
 
@@ -164,7 +176,11 @@ def legend(
     for label in fitting:
         room -= width(full[label]) - width(least[label])
         letter = f" {letter_of(label)} " if roomy else letter_of(label)
-        line += [Segment("  "), Segment(letter, style_of(label)), Segment(full[label] if room >= 0 else least[label])]
+        line += [
+            Segment("  "),
+            Segment(letter, style_of(label)),
+            Segment(full[label] if room >= 0 else least[label]),
+        ]
     return Line(tuple(line))
 
 

@@ -70,7 +70,10 @@ def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
                 (
                     Segment(f" {PHASE_TEXT[phase].letter} ", style_of(phase.label)),
                     Segment(" " + fit(phase.label, _NAME_CELLS, glyphs)),
-                    Segment(fit("productive" if productive else "stall", _NAME_CELLS, glyphs), "good" if productive else "middle"),
+                    Segment(
+                        fit("productive" if productive else "stall", _NAME_CELLS, glyphs),
+                        "good" if productive else "middle",
+                    ),
                     Segment(PHASE_TEXT[phase].meaning),
                 ),
             ),
@@ -78,7 +81,7 @@ def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
     lines += [Line(), _heading("Numbers")]
     for text in (
         "goodput: productive part of the time since attach(). p50/p99: ms per step.",
-        f"trend: the stalled share, {BUCKET_S:g} s a character, newest at the right. {glyphs.absent} is unknown.",
+        f"trend: stalled share, {BUCKET_S:g} s a character, newest at the right. {glyphs.absent} is unknown.",
         f"orders: {', '.join(SORTS)}; by numbers, the worst first.",
     ):
         lines += [Line((Segment(line),)) for line in wrap(text, cells, glyphs)]

@@ -1,4 +1,7 @@
-"""What the viewer remembers of each rank: the productive share of the last minutes, for the trend beside its bar."""
+"""What the viewer remembers of each rank.
+
+The productive share of the last minutes, for the trend beside its bar.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ if TYPE_CHECKING:
     from ..protocol.snapshot import Snapshot
 
 BUCKET_S = 5.0
-"""Seconds that one character of a trend stands for: half the window, so that neighbours are not the same data."""
+"""Seconds that one character of a trend stands for.
+
+Half the window, so that neighbours are not the same data.
+"""
 BUCKETS = 60
 """Most that a trend can show: five minutes."""
 _FORGET_AFTER = 2 * BUCKETS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .cells import Glyphs, clean
 from .numbers import count, duration, inner, items, number, percent
-from .words import OLD_S
+from .words import COVERED, OLD_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _NAMED = 6
 """Ranks that a message names before it only counts them."""
-_COVERED = 0.995
-"""Coverage from which it shows as 100 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +74,7 @@ def _loss_messages(ranks: Sequence[Mapping[str, Any]], glyphs: Glyphs) -> list[M
         where = _ranks([rank for rank, _ in dropped], glyphs)
         said.append(Message(f"{whole} events dropped by {where}", "middle"))
     thin = [
-        (value, rank)
-        for rank in ranks
-        if (value := number(rank, "coverage")) is not None and value < _COVERED
+        (value, rank) for rank in ranks if (value := number(rank, "coverage")) is not None and value < COVERED
     ]
     if thin:
         least = min(value for value, _ in thin)

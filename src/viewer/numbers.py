@@ -1,4 +1,7 @@
-"""Numbers out of a snapshot, and numbers in words. What is absent is None, and no number is ever made up for it."""
+"""Numbers out of a snapshot, and numbers in words.
+
+What is absent is None, and no number is ever made up for it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def count(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share, 0-1, in percent: `42 %`. What is there but rounds to nothing, or is not all but rounds to it, shows."""
+    """A share, 0-1, in percent.
+
+    `42 %`. What is there but rounds to nothing, or is not all but rounds to it, shows.
+    """
     value = share * 100
     if 0 < value < 0.5:  # noqa: PLR2004 - rounds to 0
         return "<1 %"
@@ -66,7 +72,7 @@ def compact(value: float) -> str:
             return f"{value:.2f}{unit}"
         if value < 99.95:  # noqa: PLR2004 - rounds to 100
             return f"{value:.1f}{unit}"
-        if value < (9999.5 if not unit else 999.5):  # noqa: PLR2004 - rounds to the next unit
+        if value < (9999.5 if not unit else 999.5):
             return f"{value:.0f}{unit}"
         value /= 1000
     return ">999T"

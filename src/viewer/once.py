@@ -39,8 +39,8 @@ def first_snapshot(address: str, place: str, *, wait_s: float = FIRST_WAIT_S) ->
         return snapshot
     if bad:
         raise HpcsamplerError(
-            f"the daemon in {place} speaks another version: end it (hpcsampler daemon stop), the next training starts"
-            " one of this version",
+            f"the daemon in {place} speaks another version: end it (hpcsampler daemon stop), the next"
+            " training starts one of this version",
         )
     raise no_daemon(place)
 
@@ -48,7 +48,8 @@ def first_snapshot(address: str, place: str, *, wait_s: float = FIRST_WAIT_S) ->
 def no_daemon(place: str) -> HpcsamplerError:
     """The error of whoever finds nobody in `place`."""
     return HpcsamplerError(
-        f"no hpcsampler daemon answers in {place}: start a training with hpcsampler.attach(), or: hpcsampler daemon start",
+        f"no hpcsampler daemon answers in {place}: start a training with hpcsampler.attach(),"
+        " or: hpcsampler daemon start",
     )
 
 
@@ -61,7 +62,10 @@ def frame_text(snapshot: Snapshot, *, cells: int, sort: str, glyphs: Glyphs, col
 
 
 def snapshot_json(snapshot: Snapshot) -> str:
-    """One JSON object with its keys in order. A number that JSON doesn't have (NaN, infinity) is unknown: its key goes."""
+    """One JSON object with its keys in order.
+
+    A number that JSON doesn't have (NaN, infinity) is unknown: its key goes.
+    """
     return json.dumps(_finite(snapshot), indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
 
 

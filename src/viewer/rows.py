@@ -42,7 +42,10 @@ class Row:
 
 
 def rows_of(snapshot: Snapshot, age_s: float) -> list[Row]:
-    """All rows: each GPU with its ranks, then the ranks without a GPU. `age_s` is that of the snapshot itself."""
+    """All rows.
+
+    Each GPU with its ranks, then the ranks without a GPU. `age_s` is that of the snapshot itself.
+    """
     ranks = [rank for rank in items(snapshot, "ranks") if isinstance(rank, dict)]
     gpus = [gpu for gpu in items(snapshot, "gpus") if isinstance(gpu, dict)]
     rows: list[Row] = []
@@ -76,7 +79,8 @@ def ordered(rows: Iterable[Row], sort: str, *, reverse: bool) -> list[Row]:
     rows = sorted(rows, key=_place if sort != "rank" else _rank_place)
     if sort in ("gpu", "rank"):
         return rows[::-1] if reverse else rows
-    known, unknown = [], []
+    known: list[tuple[float, Row]] = []
+    unknown: list[tuple[float, Row]] = []
     for row in rows:
         value = _badness(row, sort)
         (unknown if value is None else known).append((value or 0.0, row))

@@ -23,7 +23,10 @@ _FUTURE_NS = 1_000_000_000
 
 
 class SnapshotSource:
-    """Connects to a daemon that may not be there yet, may go and may come back: ZeroMQ reconnects by itself."""
+    """Connects to a daemon that may not be there yet, may go and may come back.
+
+    ZeroMQ reconnects by itself.
+    """
 
     def __init__(self, address: str) -> None:
         self.bad_frames = 0
@@ -41,8 +44,8 @@ class SnapshotSource:
         except zmq.ZMQError as error:
             self.close()
             raise HpcsamplerError(
-                f"can't connect to {address} ({os.strerror(error.errno or 0)}): choose the daemon's directory by"
-                " --runtime-dir or HPCSAMPLER_RUNTIME_DIR",
+                f"can't connect to {address} ({os.strerror(error.errno or 0)}): choose the daemon's"
+                " directory by --runtime-dir or HPCSAMPLER_RUNTIME_DIR",
             ) from None
 
     def poll(self) -> Snapshot | None:
@@ -74,7 +77,8 @@ class SnapshotSource:
 def made_at_ns(snapshot: Snapshot, received_ns: int) -> int:
     """When the snapshot was made, on this machine's monotonic clock.
 
-    The daemon's clock is the same one, unless a snapshot came from elsewhere: then the time it was received counts.
+    The daemon's clock is the same one, unless a snapshot came from elsewhere: then the time it was received
+    counts.
     """
     made = snapshot.get("monotonic_ns")
     if not isinstance(made, int) or not 0 < made <= received_ns + _FUTURE_NS:

@@ -1,8 +1,8 @@
 """How things look: styled text, and the styles by name. No terminal and no toolkit is known here.
 
-Colours are of the fixed part of the 256-colour palette, which no terminal theme redefines. Text colours are of
-middle lightness, so that they read on a light and on a dark background; a cell of a bar has both a background and
-a letter that contrasts with it. Nothing is said by colour alone.
+Colours are of the fixed part of the 256-colour palette, which no terminal theme redefines. Text colours are
+of middle lightness, so that they read on a light and on a dark background; a cell of a bar has both a
+background and a letter that contrasts with it. Nothing is said by colour alone.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Look:
 _BLACK, _WHITE, _GREY, _GREEN, _AMBER, _RED, _BLUE = 16, 231, 244, 28, 166, 196, 32
 
 PHASE_LOOK: dict[Phase, Look] = {
-    # productive: greens
+    # Productive time is green.
     Phase.STEP: Look(_BLACK, 71),
     Phase.DEVICE: Look(_WHITE, 22),
     Phase.EVALUATION: Look(_BLACK, 115),
-    # stalls: anything but green, the frequent ones furthest apart
+    # Stalls are anything but green, the frequent ones furthest apart.
     Phase.INPUT: Look(_BLACK, 208),
     Phase.COLLECTIVE: Look(_WHITE, 25),
     Phase.CHECKPOINT: Look(_WHITE, 90),
@@ -111,7 +111,11 @@ def colorless(look: Look) -> Look:
 
 
 def _codes(look: Look) -> str:
-    codes = [code for code, on in (("1", look.bold), ("2", look.dim), ("4", look.underline), ("7", look.reverse)) if on]
+    codes = [
+        code
+        for code, on in (("1", look.bold), ("2", look.dim), ("4", look.underline), ("7", look.reverse))
+        if on
+    ]
     if look.color is not None:
         codes.append(f"38;5;{look.color}")
     if look.background is not None:

@@ -97,7 +97,7 @@ class TopApp(App[int]):
         ("ctrl+c", "close"),
         ("ctrl+z", "suspend_process"),
         ("question_mark,h", "help"),
-        ("escape", "back"),
+        ("escape", "close_help"),
         ("p,space,u", "pause"),
         ("plus,equals_sign", "interval(-1)"),
         ("minus,underscore", "interval(1)"),
@@ -182,7 +182,7 @@ class TopApp(App[int]):
     def action_leave(self) -> None:
         """Out of the help; or out of the program."""
         if self._help_first is not None:
-            self.action_back()
+            self.action_close_help()
         else:
             self.exit(0)
 
@@ -195,7 +195,7 @@ class TopApp(App[int]):
         self._help_first = 0 if self._help_first is None else None
         self._draw()
 
-    def action_back(self) -> None:
+    def action_close_help(self) -> None:
         """From the help to the table."""
         self._help_first = None
         self._draw()

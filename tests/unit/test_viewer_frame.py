@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support import snapshots
+
 from hpcsampler.viewer.cells import ASCII, UNICODE
 from hpcsampler.viewer.frame import Frame, View, compose
 from hpcsampler.viewer.history import BUCKET_S, History
 from hpcsampler.viewer.order import SORTS
 from hpcsampler.viewer.style import to_ansi, to_text
-
-from tests.support import snapshots
 
 GOLDEN = Path(__file__).parent / "golden"
 SHOTS = {
@@ -124,7 +124,7 @@ def test_paused_shows_when_the_picture_was_taken_and_no_alarm() -> None:
 def test_unknown_numbers_are_dashes_not_zeros() -> None:
     bare = {"rank_key": "a", "job": "x", "rank": 0, "state": "training"}
     row = row_text(snapshots.snapshot([bare], host={}, daemon={}), 0)
-    assert "–" in row
+    assert UNICODE.absent in row
     assert "0 %" not in row
     assert "0.0" not in row.replace("age", "")[:60]
 
@@ -151,14 +151,19 @@ def test_the_same_note_of_many_ranks_is_said_once() -> None:
 
 
 def test_ranks_without_a_gpu_stand_beside_those_with_one() -> None:
-    shot = snapshots.snapshot([snapshots.rank(0, gpus=["GPU-00000000"]), snapshots.rank(1)], [snapshots.gpu(0), snapshots.gpu(1, rank_keys=[])])
+    shot = snapshots.snapshot(
+        [snapshots.rank(0, gpus=["GPU-00000000"]), snapshots.rank(1)],
+        [snapshots.gpu(0), snapshots.gpu(1, rank_keys=[])],
+    )
     frame = compose(shot, View(width=120, height=40))
     assert len(frame.keys) == 3
     assert "no training uses this GPU" in to_text(frame.lines)
 
 
 def test_one_rank_on_many_gpus_has_a_row_for_each() -> None:
-    shot = snapshots.snapshot([snapshots.rank(0)], [snapshots.gpu(at, rank_keys=["node01-4700-1"]) for at in range(4)])
+    shot = snapshots.snapshot(
+        [snapshots.rank(0)], [snapshots.gpu(at, rank_keys=["node01-4700-1"]) for at in range(4)]
+    )
     assert len(compose(shot, View(width=120, height=40)).keys) == 4
 
 
@@ -253,11 +258,29 @@ def test_fits_every_terminal(width, height, glyphs) -> None:
 def test_no_number_is_cut(width) -> None:
     """Whatever the numbers: an ellipsis stands in names and sentences only."""
     huge = snapshots.rank(
-        1234567, steps_per_s=123456.7, step_ms={"p50": 123456.0, "p95": 1.0, "p99": 9999999.0}, step=1_234_567_890,
-        dropped=1_234_567, cpu={"percent": 12800.0, "rss_bytes": 1 << 50, "read_bytes_per_s": 1e15}, overhead=1.0,
-        pid=4_194_304, age_s=1.5, coverage=0.999, state="evaluating", top_cause=None, job="j",
-    )  # fmt: skip
-    card = snapshots.gpu(15, utilization=1.0, memory_used_bytes=1 << 50, power_w=1234.0, power_limit_w=1200.0, temperature_c=110, rank_keys=["node01-1239267-1"])
+        1234567,
+        steps_per_s=123456.7,
+        step_ms={"p50": 123456.0, "p95": 1.0, "p99": 9999999.0},
+        step=1_234_567_890,
+        dropped=1_234_567,
+        cpu={"percent": 12800.0, "rss_bytes": 1 << 50, "read_bytes_per_s": 1e15},
+        overhead=1.0,
+        pid=4_194_304,
+        age_s=1.5,
+        coverage=0.999,
+        state="evaluating",
+        top_cause=None,
+        job="j",
+    )
+    card = snapshots.gpu(
+        15,
+        utilization=1.0,
+        memory_used_bytes=1 << 50,
+        power_w=1234.0,
+        power_limit_w=1200.0,
+        temperature_c=110,
+        rank_keys=["node01-1239267-1"],
+    )
     for shot in (snapshots.snapshot([huge]), snapshots.snapshot([huge], [card])):
         row = row_text(shot, 0, width=width).splitlines()[0]
         assert "…" not in row

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support import snapshots
+
 from hpcsampler.protocol.phases import Phase
 from hpcsampler.viewer.bars import apportion, letter_of, shares_of, stacked_bar
 from hpcsampler.viewer.cells import ASCII, UNICODE, clean, cut, fit, width, wrap
@@ -11,10 +15,6 @@ from hpcsampler.viewer.frame import View, compose
 from hpcsampler.viewer.history import History
 from hpcsampler.viewer.numbers import compact, duration, percent, short_duration, size
 from hpcsampler.viewer.once import snapshot_json
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-from tests.support import snapshots
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=4),
@@ -30,7 +30,9 @@ def mutilated(whole):
 
     def keep(value):
         if isinstance(value, dict):
-            return st.fixed_dictionaries({}, optional={key: keep(inner) | anything for key, inner in value.items()})
+            return st.fixed_dictionaries(
+                {}, optional={key: keep(inner) | anything for key, inner in value.items()}
+            )
         if isinstance(value, list):
             return st.lists(st.one_of(*[keep(one) for one in value[:2]]) if value else anything, max_size=3)
         return st.just(value) | anything
@@ -47,7 +49,9 @@ views = st.builds(
 
 
 @given(shot=broken, view=views)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_any_snapshot_gives_a_frame_that_fits(shot, view) -> None:
     frame = compose(shot, view)
     assert all(line.cells <= view.width for line in frame.lines)
@@ -57,7 +61,9 @@ def test_any_snapshot_gives_a_frame_that_fits(shot, view) -> None:
 
 
 @given(shot=broken)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_any_snapshot_can_be_remembered_and_printed_as_json(shot) -> None:
     History().add(shot, 17.0)
     printed = json.loads(snapshot_json(shot), parse_constant=lambda name: 1 / 0)

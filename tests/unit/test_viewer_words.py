@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import pytest
+
 from hpcsampler.protocol.phases import PHASE_TEXT, Phase
 from hpcsampler.viewer.bars import BAR_ORDER
 from hpcsampler.viewer.cells import ASCII, UNICODE, clean, glyphs_for, width
 from hpcsampler.viewer.help import help_page
-from hpcsampler.viewer.numbers import compact, count, duration, fine_percent, number, percent, short_duration, size
+from hpcsampler.viewer.numbers import (
+    compact,
+    count,
+    duration,
+    fine_percent,
+    number,
+    percent,
+    short_duration,
+    size,
+)
 from hpcsampler.viewer.style import LOOKS, PHASE_LOOK, level, to_text
 
 
 @pytest.mark.parametrize(
     ("shown", "value"),
-    [("0 %", 0), ("<1 %", 0.001), ("1 %", 0.0051), ("42 %", 0.42), ("99 %", 0.9951), ("100 %", 1.0), ("387 %", 3.87)],
+    [
+        ("0 %", 0),
+        ("<1 %", 0.001),
+        ("1 %", 0.0051),
+        ("42 %", 0.42),
+        ("99 %", 0.9951),
+        ("100 %", 1.0),
+        ("387 %", 3.87),
+    ],
 )
 def test_percent_rounds_neither_to_nothing_nor_to_all(shown, value) -> None:
     assert percent(value) == shown
@@ -21,37 +39,76 @@ def test_percent_rounds_neither_to_nothing_nor_to_all(shown, value) -> None:
 
 @pytest.mark.parametrize(
     ("shown", "value"),
-    [("0.00", 0), ("0.08", 0.08), ("9.99", 9.994), ("10.0", 9.996), ("99.9", 99.94), ("100", 99.96), ("1234", 1234.4),
-     ("10.0k", 10_000), ("123k", 123_456), ("1.23M", 1_234_567)],
-)  # fmt: skip
+    [
+        ("0.00", 0),
+        ("0.08", 0.08),
+        ("9.99", 9.994),
+        ("10.0", 9.996),
+        ("99.9", 99.94),
+        ("100", 99.96),
+        ("1234", 1234.4),
+        ("10.0k", 10_000),
+        ("123k", 123_456),
+        ("1.23M", 1_234_567),
+    ],
+)
 def test_rates_take_five_characters(shown, value) -> None:
     assert compact(value) == shown
 
 
 @pytest.mark.parametrize(
     ("shown", "value"),
-    [("0B", 0), ("512B", 512), ("1.0K", 1024), ("99.9K", 102_300), ("100K", 102_380), ("1.0M", 1024 * 1024 - 1),
-     ("80.0G", 80 << 30), ("1.0T", 1 << 40)],
-)  # fmt: skip
+    [
+        ("0B", 0),
+        ("512B", 512),
+        ("1.0K", 1024),
+        ("99.9K", 102_300),
+        ("100K", 102_380),
+        ("1.0M", 1024 * 1024 - 1),
+        ("80.0G", 80 << 30),
+        ("1.0T", 1 << 40),
+    ],
+)
 def test_sizes_are_binary(shown, value) -> None:
     assert size(value) == shown
 
 
 @pytest.mark.parametrize(
     ("shown", "value"),
-    [("0.0 s", -1), ("3.2 s", 3.21), ("10 s", 9.96), ("59 s", 59.4), ("1 min", 59.6), ("5 min 3 s", 303),
-     ("2 h 14 min", 8040), ("3 d", 3 * 86400 + 100), ("3 d 4 h", 3 * 86400 + 4 * 3600)],
-)  # fmt: skip
+    [
+        ("0.0 s", -1),
+        ("3.2 s", 3.21),
+        ("10 s", 9.96),
+        ("59 s", 59.4),
+        ("1 min", 59.6),
+        ("5 min 3 s", 303),
+        ("2 h 14 min", 8040),
+        ("3 d", 3 * 86400 + 100),
+        ("3 d 4 h", 3 * 86400 + 4 * 3600),
+    ],
+)
 def test_durations_have_two_units(shown, value) -> None:
     assert duration(value) == shown
 
 
 def test_short_durations_have_one_unit() -> None:
-    assert [short_duration(value) for value in (0.24, 42, 600, 7200, 400_000)] == ["0.2 s", "42 s", "10 m", "2 h", "5 d"]
+    assert [short_duration(value) for value in (0.24, 42, 600, 7200, 400_000)] == [
+        "0.2 s",
+        "42 s",
+        "10 m",
+        "2 h",
+        "5 d",
+    ]
 
 
 def test_overheads_keep_their_digits() -> None:
-    assert [fine_percent(value) for value in (0, 0.00002, 0.00021, 0.05, 0.5)] == ["0.00 %", "<0.01 %", "0.02 %", "5.00 %", "50 %"]
+    assert [fine_percent(value) for value in (0, 0.00002, 0.00021, 0.05, 0.5)] == [
+        "0.00 %",
+        "<0.01 %",
+        "0.02 %",
+        "5.00 %",
+        "50 %",
+    ]
 
 
 def test_thousands_stand_apart() -> None:
@@ -69,6 +126,7 @@ def test_escapes_and_controls_never_pass() -> None:
     assert clean("a\nb\tc", UNICODE) == "a?b?c"
     assert clean("\u202eabc\u200b", UNICODE) == "abc"
     assert clean("größe", ASCII) == "gr??e"
+    assert clean("\ud800", UNICODE) == "?"
     assert clean(None, UNICODE) == ""
 
 
@@ -80,16 +138,30 @@ def test_wide_characters_take_two_cells() -> None:
 
 @pytest.mark.parametrize(
     ("encoding", "environ", "force", "plain"),
-    [("utf-8", {}, False, False), ("UTF8", {"LANG": "de_DE.UTF-8"}, False, False), ("utf-8", {"LC_ALL": "C"}, False, True),
-     ("ascii", {}, False, True), (None, {}, False, True), ("latin-1", {}, False, True), ("utf-8", {}, True, True),
-     ("utf-8", {"LC_ALL": "C.UTF-8", "LANG": "C"}, False, False)],
-)  # fmt: skip
+    [
+        ("utf-8", {}, False, False),
+        ("UTF8", {"LANG": "de_DE.UTF-8"}, False, False),
+        ("utf-8", {"LC_ALL": "C"}, False, True),
+        ("ascii", {}, False, True),
+        (None, {}, False, True),
+        ("latin-1", {}, False, True),
+        ("utf-8", {}, True, True),
+        ("utf-8", {"LC_ALL": "C.UTF-8", "LANG": "C"}, False, False),
+    ],
+)
 def test_ascii_where_the_terminal_may_have_nothing_else(encoding, environ, force, plain) -> None:
     assert glyphs_for(encoding, environ, force_ascii=force).ascii is plain
 
 
 def test_utilisation_splits_at_10_and_75_percent() -> None:
-    assert [level(value) for value in (0.0, 0.099, 0.1, 0.749, 0.75, 1.0)] == ["bad", "bad", "middle", "middle", "good", "good"]
+    assert [level(value) for value in (0.0, 0.099, 0.1, 0.749, 0.75, 1.0)] == [
+        "bad",
+        "bad",
+        "middle",
+        "middle",
+        "good",
+        "good",
+    ]
 
 
 def luminance(color: int) -> float:
