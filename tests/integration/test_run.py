@@ -12,9 +12,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.capture import Capture
 
 from hpcsampler.protocol.phases import Phase
+from tests.support.capture import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable

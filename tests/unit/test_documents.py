@@ -57,7 +57,8 @@ def test_flags_that_are_named_exist(path):
         for action in parser._actions
         for option in action.option_strings
     }
-    for command, flag in re.findall(r"`?(?:hpcsampler )?(run|top|demo|doctor|daemon \w+) (--[a-z-]+)", path.read_text()):
+    named = re.findall(r"(run|top|demo|doctor|daemon \w+) (--[a-z-]+)", path.read_text(encoding="utf-8"))
+    for command, flag in named:
         assert flag in known, f"{command} {flag}"
 
 
