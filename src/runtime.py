@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass
@@ -99,10 +100,8 @@ def prepare(directory: RuntimeDirectory) -> None:
             " HPCSAMPLER_RUNTIME_DIR to another directory",
         ) from None
     finally:
-        try:
+        with contextlib.suppress(OSError):  # read-only: said above
             probe.unlink(missing_ok=True)
-        except OSError:
-            pass  # read-only: said above
 
 
 def check(directory: RuntimeDirectory) -> None:

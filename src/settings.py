@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+_LONGEST_NAME = 256
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What can be set. The file is TOML with the same names: ~/.config/hpcsampler/config.toml or $HPCSAMPLER_CONFIG."""
@@ -72,7 +75,9 @@ def _read_file(environ: Mapping[str, str]) -> dict[str, tuple[str, object]]:
     known = {field.name for field in fields(Settings)}
     for name in content:
         if name not in known:
-            raise UsageError(f"the settings file {path} has an unknown setting {name!r}: known are {', '.join(sorted(known))}")
+            raise UsageError(
+                f"the settings file {path} has an unknown setting {name!r}: known are {', '.join(sorted(known))}",
+            )
     return {name: (f"{path}: {name}", value) for name, value in content.items()}
 
 
@@ -128,13 +133,15 @@ def _daemon(place: str, value: object) -> str:
         return text
     if text.startswith("tcp://"):
         raise UsageError(f"{place} is {text!r}: only ipc:// addresses are taken; a tcp address would need keys")
-    raise UsageError(f"{place} is {text!r}: write auto, never or an address such as ipc:///run/user/1000/hpcsampler/events.sock")
+    raise UsageError(
+        f"{place} is {text!r}: write auto, never or an address such as ipc:///run/user/1000/hpcsampler/events.sock",
+    )
 
 
 def _text(place: str, value: object) -> str:
     text = str(value).strip()
-    if not 0 < len(text) <= 256:
-        raise UsageError(f"{place} is {text[:40]!r}: write a name of 1 to 256 characters")
+    if not isinstance(value, str | int) or not 0 < len(text) <= _LONGEST_NAME or not text.isprintable():
+        raise UsageError(f"{place} is {text[:40]!r}: write a name of 1 to {_LONGEST_NAME} printable characters")
     return text
 
 

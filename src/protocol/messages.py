@@ -21,6 +21,10 @@ MAX_MESSAGE_BYTES: Final = 4 << 20
 MAX_TEXT: Final = 4096
 """Longest string in a message, in characters: longer names are cut by the sender."""
 MAX_NAMES: Final = 4096
+MAX_RANK_KEY: Final = 64
+MAX_NOTES: Final = 64
+HEADER_ITEMS: Final = 4
+"""Schema, type, rank_key and seq: what every message begins with."""
 U64: Final = 1 << 64
 
 
@@ -141,31 +145,31 @@ def decode(data: bytes) -> Message:
         items = msgpack.unpackb(
             data, strict_map_key=False, max_array_len=64, max_map_len=MAX_NAMES, max_str_len=MAX_TEXT * 4,
         )
-    except Exception as error:  # msgpack raises half a dozen unrelated types on bad input
+    except Exception as error:  # noqa: BLE001 - msgpack raises half a dozen unrelated types on bad input
         raise ProtocolError("garbage", f"not msgpack: {error}") from None
-    if not isinstance(items, list) or len(items) < 4:
-        raise ProtocolError("garbage", "not an array of at least four items")
+    if not isinstance(items, list) or len(items) < HEADER_ITEMS:
+        raise ProtocolError("garbage", f"not an array of at least {HEADER_ITEMS} items")
     schema, kind, rank_key, seq, *body = items
     if schema != SCHEMA or isinstance(schema, bool):
-        raise ProtocolError("schema", f"schema {str(schema)[:40]}, this daemon reads {SCHEMA}")
-    if not isinstance(rank_key, str) or not 0 < len(rank_key) <= 64:
+        raise ProtocolError("schema", f"schema {_brief(schema)}, this daemon reads {SCHEMA}")
+    if not isinstance(rank_key, str) or not 0 < len(rank_key) <= MAX_RANK_KEY:
         raise ProtocolError("field", "rank_key is not a short string")
     _check_int("seq", seq)
     decoder = _DECODERS.get(kind) if isinstance(kind, str) else None
     if decoder is None:
-        raise ProtocolError("type", f"unknown type {str(kind)[:40]!r}")
+        raise ProtocolError("type", f"unknown type {_brief(kind)}")
     return decoder(rank_key, seq, body)
 
 
 def _decode_events(rank_key: str, seq: int, body: list[Any]) -> Events:
     _check_length("events", body, 5)
-    numbers: list[int] = body[:4]
-    records = body[4]
-    for name, number in zip(("watermark_ns", "first", "dropped", "overhead_ns"), numbers, strict=True):
-        _check_int(name, number)
+    watermark_ns, first, dropped, overhead_ns, records = body
+    _check_int("watermark_ns", watermark_ns)
+    _check_int("first", first)
+    _check_int("dropped", dropped)
+    _check_int("overhead_ns", overhead_ns)
     if not isinstance(records, bytes) or len(records) % EVENT_SIZE:
         raise ProtocolError("field", f"records are not a bin of {EVENT_SIZE}-byte events")
-    watermark_ns, first, dropped, overhead_ns = numbers
     return Events(rank_key, seq, watermark_ns, first, dropped, overhead_ns, records)
 
 
@@ -183,7 +187,7 @@ def _decode_hello(rank_key: str, seq: int, body: list[Any]) -> Hello:
         elif kind == "str":
             _check_text(name, value)
         else:
-            if not isinstance(value, list) or len(value) > 64:
+            if not isinstance(value, list) or len(value) > MAX_NOTES:
                 raise ProtocolError("field", f"{name} is not a short list")
             for item in value:
                 _check_text(name, item)
@@ -208,10 +212,20 @@ def _decode_bye(rank_key: str, seq: int, body: list[Any]) -> Bye:
     return Bye(rank_key, seq, body[0])
 
 
-_DECODERS: Final[dict[str, Callable[[str, int, list[Any]], Message]]] = {"events": _decode_events, "hello": _decode_hello, "names": _decode_names, "bye": _decode_bye}
+_DECODERS: dict[str, Callable[[str, int, list[Any]], Message]] = {
+    "events": _decode_events,
+    "hello": _decode_hello,
+    "names": _decode_names,
+    "bye": _decode_bye,
+}
 _HELLO_FIELDS = {
     field.name: str(field.type) for field in fields(Hello) if field.name not in {"rank_key", "seq"}
 }
+
+
+def _brief(value: object) -> str:
+    # Never the text of a container: nested deeply enough, making it raises RecursionError.
+    return repr(value)[:40] if isinstance(value, str | int | float) else f"of type {type(value).__name__}"
 
 
 def _check_length(kind: str, body: list[Any], length: int) -> None:

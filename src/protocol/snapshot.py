@@ -180,7 +180,7 @@ def decode_snapshot(frame: bytes) -> Snapshot:
     """The snapshot in `frame`. Raises `ValueError` for what is none, or of another schema."""
     try:
         content = msgpack.unpackb(frame)
-    except Exception as error:  # msgpack raises half a dozen unrelated types on bad input
+    except Exception as error:  # noqa: BLE001 - msgpack raises half a dozen unrelated types on bad input
         raise ValueError(f"not a snapshot: {error}") from None
     if not isinstance(content, dict) or content.get("schema") != SNAPSHOT_SCHEMA:
         raise ValueError(f"not a snapshot of schema {SNAPSHOT_SCHEMA}")

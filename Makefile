@@ -1,0 +1,59 @@
+# `make demo` and `make test` work on a fresh checkout that has python3 (3.10-3.13) and a C compiler: all else,
+# CMake and Ninja too, comes from the package index into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Wheels of tensorflow-cpu are for x86-64; elsewhere the full package brings the same.
+TENSORFLOW := $(if $(filter x86_64,$(shell uname -m)),tensorflow-cpu,tensorflow)
+SOURCES := pyproject.toml $(shell find src \( -name '*.pyx' -o -name '*.pxd' -o -name '*.[ch]' -o -name CMakeLists.txt \))
+TESTS := $(BIN)/python -m pytest -q $(PYTEST_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-unit test-integration test-faults lint bench clean
+
+help:
+	@echo "make demo    watch two ranks of a small training, one with a slow input pipeline"
+	@echo "make test    the whole test suite (PYTEST_ARGS='-k name' for a part of it)"
+	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make bench   what sampling costs, measured here"
+	@echo "make clean   remove .venv and everything built"
+
+venv: $(VENV)/.installed
+
+$(VENV)/.installed: $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || \
+	  { echo "Python 3.10 to 3.13 is needed, $(PYTHON) is another: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) can't make virtual environments: apt install python3-venv, or PYTHON=another"; exit 1; }
+	@command -v $${CC:-cc} >/dev/null || { echo "no C compiler: apt install gcc"; exit 1; }
+	@$(PYTHON) -c 'import os, sysconfig as s, sys; sys.exit(not os.path.exists(s.get_path("include") + "/Python.h"))' || \
+	  { echo "$(PYTHON) has no Python.h: apt install python3-dev"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing hpcsampler and what it needs into $(VENV) (minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(TENSORFLOW),top,demo,dev]'
+	@touch $@
+
+demo: venv
+	@$(BIN)/hpcsampler demo
+
+test: test-unit test-integration test-faults
+
+# In this order, and each only after the last: what is quick to tell is told first.
+test-unit: venv
+	@$(TESTS) tests/unit
+test-integration: test-unit
+	@$(TESTS) tests/integration
+test-faults: test-integration
+	@$(TESTS) tests/faults
+
+lint: venv
+	@$(BIN)/ruff check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+bench: venv
+	@$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist src/ext/*.so
