@@ -155,7 +155,7 @@ def _loop(statement: str) -> object:
         "    return (clock_ns() - start) / calls\n"
     )
     names: dict[str, object] = {}
-    exec(source, names)  # noqa: S102 - the same loop around each subject
+    exec(source, names)
     loop = names["loop"]
     return lambda calls, locals_: loop(calls, locals_, time.perf_counter_ns)  # type: ignore[operator]
 

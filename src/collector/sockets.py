@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import zmq
+
 from hpcsampler.errors import RuntimeDirectoryError
 from hpcsampler.protocol.messages import MAX_MESSAGE_BYTES
 from hpcsampler.protocol.snapshot import TOPIC
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from hpcsampler.runtime import RuntimeDirectory
     from typing_extensions import Self
+
+    from hpcsampler.runtime import RuntimeDirectory
 
 QUEUED_MESSAGES: Final = 32
 """Messages that wait for the daemon, of each rank: a rank sends some ten a second, so this is seconds."""

@@ -168,6 +168,7 @@ def _status(directory: RuntimeDirectory) -> int:
 
 def _snapshot(address: str) -> Snapshot | None:
     import zmq
+
     from hpcsampler.protocol.snapshot import TOPIC, decode_snapshot
 
     with zmq.Context() as context, context.socket(zmq.SUB) as subscriber:

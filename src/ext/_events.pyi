@@ -42,7 +42,9 @@ class StepSpan:
 
 @final
 class Marks:
-    def __init__(self, ids: dict[str, int], register: Callable[[Any], int], complain: Callable[[Exception], None]) -> None: ...
+    def __init__(
+        self, ids: dict[str, int], register: Callable[[Any], int], complain: Callable[[Exception], None]
+    ) -> None: ...
     def __call__(self, name: str, value: float = 0) -> None: ...
 
 @final

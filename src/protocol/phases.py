@@ -22,7 +22,7 @@ class Phase(IntEnum):
     letter: str
     meaning: str
 
-    def __new__(cls, number: int, letter: str, meaning: str) -> Phase:
+    def __new__(cls, number: int, letter: str, meaning: str) -> Phase:  # noqa: PYI034 - `Self` is in typing from 3.11 on only
         """One row of the table."""
         phase = int.__new__(cls, number)
         phase._value_ = number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+
 from ..ext import _events
 from ..protocol.phases import Kind, Phase
 from .names import Names
@@ -50,7 +51,7 @@ def attach(
     strict: raise what keeps the sampler from working (`hpcsampler.HpcsamplerError`), instead of saying it once in a
     warning and leaving the training alone.
     """
-    global _session
+    global _session  # noqa: PLW0603 - a process has one
     from .session import Session, say_once
 
     with _lock:
@@ -128,7 +129,7 @@ _STEP = _events.StepSpan(1)
 
 def _forget() -> None:
     """In a forked child: it is not attached, whatever its parent was."""
-    global _session, _lock
+    global _session, _lock  # noqa: PLW0603 - of the process
     _session = None
     _lock = threading.RLock()
     _names.renew_lock()

@@ -146,11 +146,10 @@ class Sender:
             if self._send(dealer, self._hello()):
                 self._next_hello_s = now + _HELLO_S
                 self._names_sent = -1
-        version, phases, iterators = self._names.announced()
-        if version != self._names_sent and self._send(
-            dealer, messages.Names(self._rank_key, self._next(), phases, iterators),
-        ):
-            self._names_sent = version
+        if self._names.version != self._names_sent:
+            version, phases, iterators = self._names.announced()
+            if self._send(dealer, messages.Names(self._rank_key, self._next(), phases, iterators)):
+                self._names_sent = version
         while True:
             dropped = _events.dropped() - self._dropped_before
             watermark_ns = _events.now_ns()
@@ -213,7 +212,9 @@ class Sender:
 
 def _writable(dealer: zmq.Socket[bytes]) -> bool:
     """Whether a daemon is connected and takes more."""
-    return bool(dealer.poll(0, zmq.POLLOUT))
+    # Not `poll`: it makes a poller for each call.
+    events: int = dealer.getsockopt(zmq.EVENTS)  # type: ignore[assignment] # of this option, an int
+    return bool(events & zmq.POLLOUT)
 
 
 def _start_ticks() -> int:

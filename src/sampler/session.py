@@ -92,8 +92,10 @@ class Session:
             self._sender.stop("exit", _EXIT_S)
 
     def abandon(self) -> None:
-        """In a forked child: all of this is the parent's. Touch nothing of it, and never be collected, for closing
-        an inherited socket would disturb the parent's."""
+        """In a forked child: all of this is the parent's.
+
+        Touch nothing of it, and never be collected, for closing an inherited socket would disturb the parent's.
+        """
         atexit.unregister(self._at_exit)
         _AfterFork.orphans.append(self)
 

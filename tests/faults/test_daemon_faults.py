@@ -18,6 +18,7 @@ from pathlib import Path
 import msgpack
 import pytest
 import zmq
+
 from hpcsampler.collector.singleton import Singleton
 from hpcsampler.launch import daemon_pid
 from hpcsampler.protocol.messages import MAX_MESSAGE_BYTES, Events, encode

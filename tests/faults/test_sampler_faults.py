@@ -207,7 +207,7 @@ def test_a_daemon_that_comes_late_gets_what_the_ring_kept_and_how_much_it_did_no
     last = rank.batches[-1]
     # Roles are announced with each hello, so a few events are not steps.
     assert sent + last.dropped == last.first + last.count + last.dropped
-    assert 2002 <= sent + last.dropped
+    assert sent + last.dropped >= 2002
     assert last.dropped >= 2000 - 256
 
 
@@ -247,7 +247,8 @@ def test_a_runtime_directory_that_is_no_good_is_said_once_and_harms_nothing(trou
 
 
 def test_settings_that_can_not_be_are_said_and_harm_nothing(tmp_path: Path) -> None:
-    code, out, err = run(tmp_path, "print(hpcsampler.attach())", env={"HPCSAMPLER_RANK": "-1", "PYTHONWARNINGS": "default"})
+    settings = {"HPCSAMPLER_RANK": "-1", "PYTHONWARNINGS": "default"}
+    code, out, err = run(tmp_path, "print(hpcsampler.attach())", env=settings)
     assert (code, out) == (0, "False\n")
     assert "HPCSAMPLER_RANK is '-1': write a whole number from 0" in err
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zmq
+
 from hpcsampler.launch import daemon_environment, daemon_pid
 from hpcsampler.protocol.phases import Kind, Phase
 from tests.support.daemons import DEADLINE_S, DaemonProcess, Viewer, find, until
@@ -219,10 +220,8 @@ def test_gpus_are_joined_with_the_ranks_on_them(context, simulated_nvml: Path, t
 def test_a_machine_without_gpus_is_normal(
     context, simulated_nvml: Path, environment: dict[str, str], status: str,
 ) -> None:
-    if environment:
-        environment = {**environment, "LD_LIBRARY_PATH": str(simulated_nvml)}
-    else:
-        environment = {"LD_LIBRARY_PATH": ""}
+    path = str(simulated_nvml) if environment else ""
+    environment = {**environment, "LD_LIBRARY_PATH": path}
     daemon = DaemonProcess(**environment)
     try:
         viewer = Viewer(context, daemon.directory.snapshots_address)

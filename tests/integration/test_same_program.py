@@ -26,7 +26,8 @@ PROGRAMS = (
 
 def output(directory: Path, *arguments: str | Path) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], env=environment(directory), stdout=subprocess.PIPE, text=True, timeout=200, check=True,
+        [sys.executable, *arguments], env=environment(directory), stdout=subprocess.PIPE, text=True, timeout=280,
+        check=True,
     )
     return done.stdout
 

@@ -15,6 +15,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+
 from tests.support import snapshots
 
 TOP = [sys.executable, "-m", "hpcsampler", "top"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hpcsampler.protocol.phases import Phase
+from tests.integration.workloads import names
 from tests.support.capture import Capture
 from tests.support.environment import environment
-from tests.integration.workloads import names
 
 WORKLOAD = Path(__file__).parent / "workloads" / "truth.py"
 

@@ -114,7 +114,7 @@ class Capture:
             time.sleep(0.01)
         raise AssertionError(f"expected one rank that said goodbye, got {self.ranks}")
 
-    def __enter__(self) -> Capture:
+    def __enter__(self) -> Capture:  # noqa: PYI034 - `Self` is in typing from 3.11 on only
         return self
 
     def __exit__(self, *exc: object) -> None:

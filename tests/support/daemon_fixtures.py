@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 import zmq
+
 from tests.support.daemons import DaemonProcess, Viewer
 from tests.support.ranks import Rank
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zmq
+
 from hpcsampler.launch import daemon_pid
 from hpcsampler.protocol.snapshot import TOPIC, decode_snapshot
 from hpcsampler.runtime import RuntimeDirectory

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zmq
+
 from hpcsampler.protocol.messages import Bye, Events, Hello, Names, encode
 from hpcsampler.protocol.phases import Flag, Kind, Phase
 

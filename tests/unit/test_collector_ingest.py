@@ -7,6 +7,7 @@ import time
 
 import msgpack
 import pytest
+
 from hpcsampler.collector import ingest, ranks
 from hpcsampler.protocol.messages import MAX_MESSAGE_BYTES, Bye, Events, Names, encode
 from hpcsampler.protocol.phases import Kind, Phase

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+
 from hpcsampler.collector.attendance import Attendance
 from hpcsampler.collector.host import HostSampler, cpu_ticks, memory_bytes
 from hpcsampler.collector.liveness import GRACE_S, SILENCE_S, ProcessWatch, verdict

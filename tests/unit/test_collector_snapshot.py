@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from hpcsampler.collector import ranks
 from hpcsampler.collector.gpu import GpuReading
 from hpcsampler.collector.ingest import fold

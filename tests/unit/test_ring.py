@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ e.set_driver(threading.get_ident())
 def run(program: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", PREAMBLE + textwrap.dedent(program)],
-        stdout=subprocess.PIPE, text=True, timeout=60, check=True, env={**os.environ, "PYTHONPATH": os.getcwd()},
+        stdout=subprocess.PIPE, text=True, timeout=60, check=True, env={**os.environ, "PYTHONPATH": str(Path.cwd())},
     )
     return done.stdout
 
@@ -110,7 +111,8 @@ def test_a_detached_program_is_no_child() -> None:
     run("""
         r, w = os.pipe()
         os.environ["X"] = "1"
-        e.start_detached(["/bin/sh", "-c", 'sleep 0.1; echo "$A $$ $(ps -o ppid= -p $$)"'], {"A": "b", "PATH": os.environ["PATH"]}, w)
+        script = 'sleep 0.1; echo "$A $$ $(ps -o ppid= -p $$)"'
+        e.start_detached(["/bin/sh", "-c", script], {"A": "b", "PATH": os.environ["PATH"]}, w)
         os.close(w)
         try: os.waitpid(-1, 0); raise SystemExit("it was a child")
         except ChildProcessError: pass

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support import snapshots
 
 from hpcsampler.viewer.cells import ASCII, UNICODE
 from hpcsampler.viewer.frame import Frame, View, compose
 from hpcsampler.viewer.history import BUCKET_S, History
 from hpcsampler.viewer.order import SORTS
 from hpcsampler.viewer.style import to_ansi, to_text
+from tests.support import snapshots
 
 GOLDEN = Path(__file__).parent / "golden"
 SHOTS = {

@@ -6,7 +6,6 @@ import json
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support import snapshots
 
 from hpcsampler.protocol.phases import Phase
 from hpcsampler.viewer.bars import apportion, letter_of, shares_of, stacked_bar
@@ -15,6 +14,7 @@ from hpcsampler.viewer.frame import View, compose
 from hpcsampler.viewer.history import History
 from hpcsampler.viewer.numbers import compact, duration, percent, short_duration, size
 from hpcsampler.viewer.once import snapshot_json
+from tests.support import snapshots
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=4),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.support import snapshots
 
 from hpcsampler.viewer.cells import UNICODE
 from hpcsampler.viewer.frame import View
 from hpcsampler.viewer.order import SORTS
 from hpcsampler.viewer.top import INTERVALS, TopApp
+from tests.support import snapshots
 
 pytestmark = pytest.mark.asyncio
 

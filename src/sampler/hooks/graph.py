@@ -7,10 +7,10 @@ iterator), because XLA refuses a graph with an op that it does not know.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ext import _events
@@ -48,22 +48,26 @@ class GraphMarks:
     # ---- where marks may be placed ------------------------------------------------------------------------------
 
     def graph(self) -> Any | None:
-        """The function graph being traced, if marks may be placed in it: not inside a tf.data function, whose
-        waits are a data worker's, and not in a TF 1 graph."""
+        """The function graph being traced, if marks may be placed in it.
+
+        Not inside a tf.data function, whose waits are a data worker's, and not in a TF 1 graph.
+        """
         graph = self._ops.get_default_graph()
         if (
             self.unavailable
             or not isinstance(graph, self._func_graph.FuncGraph)
-            or getattr(self._local, "dataset_function", 0)
+            or vars(self._local).get("dataset_function", 0)
         ):
             return None
         return graph
 
     @contextmanager
     def dataset_function(self, depth: int) -> Iterator[None]:
-        """While a tf.data function is traced (depth 1), or the body of a loop over a dataset, which is one too but
-        runs the user's step (depth 0)."""
-        before: int = getattr(self._local, "dataset_function", 0)
+        """While a tf.data function is traced (depth 1).
+
+        The body of a loop over a dataset is one too, but runs the user's step: depth 0.
+        """
+        before = vars(self._local).get("dataset_function", 0)
         self._local.dataset_function = depth
         try:
             yield
@@ -165,7 +169,7 @@ class GraphMarks:
         present: scalar bool tensors; with any, the event's value is 1 if one is true, else 0.
         beside: the tensor whose device the mark shares, so that no control edge crosses devices.
         """
-        flags = [tensor for tensor in present]
+        flags = list(present)
         values = {
             "phase": int(phase), "kind": int(kind), "flags": Flag.GRAPH, "key": key, "value": value, "N": len(flags),
         }
@@ -212,12 +216,7 @@ def _is_a(graph: Any, kind: str) -> bool:
 
 def framework_library(tensorflow: Any) -> str:
     """Path of the shared library that holds TensorFlow's C API."""
-    directory = os.path.dirname(tensorflow.__file__)
-    for name in ("libtensorflow_framework.so.2", "libtensorflow_framework.so"):
-        path = os.path.join(directory, name)
-        if os.path.exists(path):
-            return path
-    return os.path.join(directory, "libtensorflow_framework.so.2")
+    return str(Path(tensorflow.__file__).parent / "libtensorflow_framework.so.2")
 
 
 def _readable(name: str) -> str:

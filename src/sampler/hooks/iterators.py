@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .patches import Patches
 
 _KEY = "_hpcsampler_key"
+_LONGEST_CHAIN, _STAGES_SHOWN = 32, 6
 _STEP, _END = int(Phase.STEP), int(Kind.END)
 _LIBRARIES = (f"{os.sep}tensorflow{os.sep}", f"{os.sep}keras{os.sep}", f"{os.sep}hpcsampler{os.sep}")
 
@@ -71,8 +72,11 @@ class IteratorHooks:
         return key
 
     def _source_key(self, iterator: Any) -> int:
-        """Each epoch's iterator on one dataset is the same source. So is the iterator on a dataset that is made
-        anew for each epoch: built alike and consumed at the same line as one that is gone by now."""
+        """Each epoch's iterator on one dataset is the same source.
+
+        So is the iterator on a dataset that is made anew for each epoch: built alike and consumed at the same line
+        as one that is gone by now.
+        """
         dataset = getattr(iterator, "_dataset", None)
         if dataset is None:
             return self._names.iterator(describe(iterator))
@@ -81,10 +85,8 @@ class IteratorHooks:
             return known[1]
         likeness = (describe(dataset), str(dataset.element_spec), *_users_line())
         alike = self._by_likeness.get(likeness)
-        if alike is not None and alike[0]() is None:
-            key = alike[1]
-        else:
-            key = self._names.iterator(likeness[0])
+        again = alike is not None and alike[0]() is None
+        key = alike[1] if alike is not None and again else self._names.iterator(likeness[0])
         source = (weakref.ref(dataset), key)
         self._by_dataset[id(dataset)] = self._by_likeness[likeness] = source
         return key
@@ -180,14 +182,14 @@ def _users_line() -> tuple[str, int]:
 def describe(source: Any) -> str:
     """A dataset as the chain of its transformations, source first: "TFRecord > Map > Batch > Prefetch"."""
     stages: list[str] = []
-    seen = 0
-    while source is not None and seen < 32:
-        seen += 1
+    for _ in range(_LONGEST_CHAIN):
+        if source is None:
+            break
         name = getattr(source, "_name", None) or type(source).__name__.strip("_")
         text = str(name).removesuffix("Dataset").removesuffix("DatasetV2")
         if text not in {"Options", "Model", "MaxIntraOpParallelism", "PrivateThreadPool"}:
             stages.append(text)
         source = getattr(source, "_input_dataset", None)
-    if len(stages) > 6:
+    if len(stages) > _STAGES_SHOWN:
         stages = [*stages[:3], "…", *stages[-2:]]
     return " > ".join(reversed(stages))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
@@ -37,10 +38,8 @@ class Patches:
             self.missing.append(f"{getattr(owner, '__name__', owner)}.{name}")
             return False
         replacement = make(original)
-        try:
+        with contextlib.suppress(AttributeError):  # a compiled function may take none
             functools.update_wrapper(replacement, original)
-        except AttributeError:
-            pass  # a compiled function that takes no attributes
         inherited = isinstance(owner, type) and name not in vars(owner)
         setattr(owner, name, replacement)
         self._done.append(_Patch(owner, name, original, replacement, inherited))
@@ -57,8 +56,10 @@ class Patches:
         return True
 
     def restore(self) -> None:
-        """Put everything back, the last first. What somebody else has wrapped since is left to them: inside
-        theirs, ours only passes on."""
+        """Put everything back, the last first.
+
+        What somebody else has wrapped since is left to them: inside theirs, ours only passes on.
+        """
         while self._done:
             patch = self._done.pop()
             if isinstance(patch.owner, MutableMapping):

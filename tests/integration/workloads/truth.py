@@ -13,15 +13,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import hpcsampler
 from names import STEPS, WAYS
+
+import hpcsampler
 
 hpcsampler.attach(daemon="never", strict=True)
 
@@ -384,7 +384,7 @@ def keras_train_on_batch() -> Callable[[], None]:
 
 
 def main() -> None:
-    global wait_s
+    global wait_s  # noqa: PLW0603 - what `asleep` reads
     way = sys.argv[1]
     run: Callable[[], Any] = globals()[way]()
     run()  # traces
