@@ -1,10 +1,10 @@
-#include "timeline.h"
+#include "timeline_parts.h"
 
 #include <string.h>
 
 /* ---- time ------------------------------------------------------------------------------------------------------ */
 
-static hps_time_slot *slot_at(hps_timeline *self, uint64_t index) {
+hps_time_slot *hps_slot_at(hps_timeline *self, uint64_t index) {
     hps_time_slot *slot = &self->slots[index % HPS_SLOTS];
     if (slot->index != index) {
         memset(slot, 0, sizeof *slot);
@@ -51,7 +51,7 @@ static void advance(hps_timeline *self, uint64_t t_ns) {
         if (end > t_ns) {
             end = t_ns;
         }
-        slot_at(self, index)->ns[self->category] += (uint32_t)(end - from);
+        hps_slot_at(self, index)->ns[self->category] += (uint32_t)(end - from);
         from = end;
     }
     self->now_ns = t_ns;
@@ -96,7 +96,7 @@ static uint8_t category_of(uint16_t phase, uint8_t flags) {
     return phase >= 1 && phase <= HPS_HOST ? (uint8_t)phase : 0;
 }
 
-static hps_open *find_open(hps_timeline *self, uint16_t phase, uint32_t key) {
+hps_open *hps_find_open(hps_timeline *self, uint16_t phase, uint32_t key) {
     for (int i = self->open_count - 1; i >= 0; i--) {
         if (self->open[i].phase == phase && self->open[i].key == key) {
             return &self->open[i];
@@ -105,12 +105,12 @@ static hps_open *find_open(hps_timeline *self, uint16_t phase, uint32_t key) {
     return NULL;
 }
 
-static void open_interval(hps_timeline *self, const hps_event *event) {
+void hps_open_interval(hps_timeline *self, const hps_event *event) {
     uint8_t category = category_of(event->phase, event->flags);
     if (category == 0) {
         return;
     }
-    hps_open *open = find_open(self, event->phase, event->key);
+    hps_open *open = hps_find_open(self, event->phase, event->key);
     if (open != NULL) {
         if (event->flags & HPS_GRAPH) {
             open->begin_ns = self->now_ns; /* an error swallowed the end of the last one */
@@ -128,268 +128,20 @@ static void open_interval(hps_timeline *self, const hps_event *event) {
         self->now_ns, event->key, event->phase, category, (event->flags & HPS_GRAPH) != 0, 1};
 }
 
-static void remove_open(hps_timeline *self, hps_open *open) {
+void hps_remove_open(hps_timeline *self, hps_open *open) {
     *open = self->open[--self->open_count];
 }
 
-static bool close_interval(hps_timeline *self, uint16_t phase, uint32_t key) {
-    hps_open *open = find_open(self, phase, key);
+bool hps_close_interval(hps_timeline *self, uint16_t phase, uint32_t key) {
+    hps_open *open = hps_find_open(self, phase, key);
     if (open == NULL) {
         self->unmatched++;
         return false;
     }
     if (--open->depth == 0) {
-        remove_open(self, open);
+        hps_remove_open(self, open);
     }
     return true;
-}
-
-/* ---- steps ----------------------------------------------------------------------------------------------------- */
-
-static hps_source *source_of(hps_timeline *self, uint32_t key) {
-    for (int i = 0; i < self->source_count; i++) {
-        if (self->sources[i].key == key) {
-            return &self->sources[i];
-        }
-    }
-    if (self->source_count == HPS_SOURCES_MOST) {
-        self->overflow++;
-        return NULL;
-    }
-    hps_source *source = &self->sources[self->source_count++];
-    *source = (hps_source){.key = key};
-    return source;
-}
-
-static void count_steps(hps_timeline *self, uint64_t n) {
-    if (n == 0) {
-        return;
-    }
-    self->steps += n;
-    slot_at(self, self->now_ns / HPS_SLOT_NS)->steps += (uint32_t)n;
-    uint64_t evaluation = self->totals_ns[HPS_EVALUATION];
-    if (self->last_step_ns != 0) {
-        uint64_t between = self->now_ns - self->last_step_ns;
-        uint64_t validation = evaluation - self->evaluation_mark_ns;
-        hps_step_time *entry = &self->step_times[self->step_time_count++ % HPS_STEP_TIMES];
-        entry->end_ms = (uint32_t)((self->now_ns - self->start_ns) / 1000000u);
-        entry->ms = (float)((double)(between > validation ? between - validation : 0) / 1e6 / (double)n);
-    }
-    self->last_step_ns = self->now_ns;
-    self->evaluation_mark_ns = evaluation;
-}
-
-static void count_evaluation(hps_timeline *self, uint64_t n) {
-    self->evaluation_steps += n;
-    slot_at(self, self->now_ns / HPS_SLOT_NS)->evaluation_steps += (uint32_t)n;
-}
-
-static void count_inferred(hps_timeline *self, uint64_t n) {
-    if (self->inferred_evaluates) {
-        count_evaluation(self, n);
-    } else {
-        count_steps(self, n);
-        self->fallback_steps += self->inferred_is_fallback ? n : 0;
-    }
-}
-
-/* The inferred step that is open, if any, is over. */
-static void close_inferred(hps_timeline *self) {
-    hps_open *open = find_open(self, self->inferred_evaluates ? HPS_EVALUATION : HPS_STEP, self->inferred_source);
-    if (self->inferred_source != 0 && open != NULL) {
-        remove_open(self, open);
-    }
-    self->inferred_source = 0;
-}
-
-/* Someone tells the steps after all: what was inferred was none, and from this iterator none is inferred again. */
-static void cancel_inferred(hps_timeline *self) {
-    if (self->inferred_source != 0) {
-        hps_source *source = source_of(self, self->inferred_source);
-        if (source != NULL) {
-            source->explicit = true;
-        }
-        close_inferred(self);
-    }
-}
-
-/* An element has come. Outside of steps that someone tells, it starts one: a training step if gradients are computed
- * from this iterator or, while none are from any, if it is the first iterator that the program consumed; an
- * evaluation step if it is another that is consumed in a row. An iterator that only alternates with the one that
- * trains is part of that one's step. */
-static void element_came(hps_timeline *self, hps_source *source) {
-    bool in_a_row = self->last_source == source->key;
-    self->last_source = source->key;
-    if (self->first_source == 0) {
-        self->first_source = source->key;
-    }
-    if (self->scope_depth > 0) {
-        self->scope_elements++;
-        return;
-    }
-    for (int i = 0; i < self->open_count; i++) {
-        if (self->open[i].phase == HPS_EVALUATION && self->open[i].key != self->inferred_source) {
-            self->batch_elements++;
-            return;
-        }
-    }
-    bool fallback = !self->trained_any && !self->explicit_any && source->key == self->first_source;
-    bool trains = source->trains || fallback;
-    if (source->explicit || (!trains && !in_a_row && !source->evaluates) || self->inferred_source == source->key) {
-        return;
-    }
-    if (!trains && !source->evaluates) {
-        source->evaluates = true;
-        count_evaluation(self, 1); /* the element before this one, of which that was not known yet */
-    }
-    if (self->inferred_source != 0) {
-        count_inferred(self, 1);
-        close_inferred(self);
-    }
-    self->inferred_source = source->key;
-    self->inferred_evaluates = !trains;
-    self->inferred_is_fallback = fallback && !source->trains;
-    hps_event begin = {self->now_ns, 0, source->key, trains ? HPS_STEP : HPS_EVALUATION, HPS_BEGIN, HPS_GRAPH};
-    open_interval(self, &begin);
-    self->started = true;
-}
-
-/* A graph is done with one element, or with all (`over`: its function has ended). */
-static void elements_done(hps_timeline *self, hps_source *source, bool over) {
-    source->tells |= !over;
-    uint32_t n = over || source->in_flight == 0 ? source->in_flight : 1;
-    source->in_flight -= n;
-    if (self->inferred_source == source->key && n > 0) {
-        count_inferred(self, n);
-    }
-    if (source->in_flight > 0) {
-        return;
-    }
-    if (self->inferred_source == source->key) {
-        close_inferred(self);
-    }
-    hps_open *waiting = find_open(self, HPS_INPUT, source->key);
-    if (over) {
-        source->wanted = false;
-        if (waiting != NULL) {
-            remove_open(self, waiting);
-        }
-    } else if (source->wanted && waiting == NULL) {
-        /* The next element was asked for while this one was computed on. From here on the graph waits for it. */
-        hps_event begin = {self->now_ns, 0, source->key, HPS_INPUT, HPS_BEGIN, HPS_GRAPH};
-        open_interval(self, &begin);
-    }
-}
-
-static void step_event(hps_timeline *self, const hps_event *event) {
-    if (event->flags & HPS_GRAPH) { /* a graph is done with an element (point), or its function has ended (end) */
-        hps_source *source = source_of(self, event->key);
-        if (source != NULL && source->in_graph) {
-            elements_done(self, source, event->kind == HPS_END);
-        } else if (source != NULL && self->inferred_source == event->key) { /* an eager iterator is gone */
-            count_inferred(self, 1);
-            close_inferred(self);
-        }
-        return;
-    }
-    if (event->kind == HPS_BEGIN) {
-        cancel_inferred(self);
-        if (self->scope_depth++ == 0) {
-            self->scope_elements = 0;
-        }
-        self->explicit_any = true;
-        self->started = true;
-        open_interval(self, event);
-    } else if (event->kind == HPS_END && close_interval(self, event->phase, event->key)) {
-        if (--self->scope_depth == 0) {
-            bool exact = (event->flags & HPS_EXACT) != 0 || self->scope_elements == 0;
-            count_steps(self, exact ? (uint64_t)(event->value > 0 ? event->value : 0) : self->scope_elements);
-        }
-    }
-}
-
-/* An error has left a graph: whatever marks were to follow did not run. */
-static void abort_graphs(hps_timeline *self) {
-    for (int i = 0; i < self->source_count; i++) {
-        hps_source *source = &self->sources[i];
-        if (!source->in_graph) {
-            continue;
-        }
-        source->wanted = false;
-        source->in_flight = 0;
-        if (self->inferred_source == source->key) {
-            close_inferred(self);
-        }
-        hps_open *waiting = find_open(self, HPS_INPUT, source->key);
-        if (waiting != NULL) {
-            remove_open(self, waiting);
-        }
-    }
-}
-
-static void input_event(hps_timeline *self, const hps_event *event) {
-    if (event->flags & HPS_ABORT) {
-        abort_graphs(self);
-        return;
-    }
-    hps_source *source = source_of(self, event->key);
-    if (source == NULL) {
-        return;
-    }
-    if (event->kind == HPS_POINT) {
-        if (event->value == HPS_ROLE_TRAIN) {
-            source->trains = true;
-            self->trained_any = true;
-            if (source->key == self->first_source) { /* the guess was right */
-                self->fallback_steps = 0;
-                self->inferred_is_fallback = false;
-            }
-        }
-        return;
-    }
-    source->in_graph = (event->flags & HPS_GRAPH) != 0;
-    if (event->kind == HPS_BEGIN) {
-        if (source->in_graph) {
-            /* TensorFlow may fetch the next element while it computes on the last. That is no wait. */
-            source->wanted = true;
-            if (source->in_flight > 0 && source->tells) {
-                return;
-            }
-        } else if (self->inferred_source == source->key) {
-            count_inferred(self, 1);
-            close_inferred(self);
-        }
-        open_interval(self, event);
-    } else if (event->kind == HPS_END) {
-        if (!source->in_graph || find_open(self, HPS_INPUT, source->key) != NULL) {
-            close_interval(self, event->phase, event->key);
-        }
-        source->wanted = false;
-        if (event->value > 0) {
-            if (source->in_flight > 0 && !source->tells) {
-                elements_done(self, source, false); /* of what it does not tell, the next element is the sign */
-                source->tells = false;
-            }
-            source->in_flight += source->in_graph;
-            element_came(self, source);
-        }
-    }
-}
-
-/* The whole evaluation has key 0 and each of its batches key 1, so that batches can be counted. A batch without a
- * whole (`test_on_batch` in a loop of the user's) says that the loop's iterator feeds no training. */
-static void evaluation_event(hps_timeline *self, const hps_event *event) {
-    if (event->kind == HPS_BEGIN) {
-        if (event->key == 1 && find_open(self, HPS_EVALUATION, 0) == NULL) {
-            cancel_inferred(self);
-        }
-        self->batch_elements = 0;
-        self->started = true;
-        open_interval(self, event);
-    } else if (event->kind == HPS_END && close_interval(self, event->phase, event->key) && event->key == 1) {
-        count_evaluation(self, self->batch_elements > 0 ? self->batch_elements : (uint64_t)(event->value > 0 ? event->value : 0));
-        self->batch_elements = 0;
-    }
 }
 
 /* ---- events ---------------------------------------------------------------------------------------------------- */
@@ -430,13 +182,13 @@ static void fold(hps_timeline *self, const hps_event *event) {
     self->lost = false;
     switch (event->phase) {
     case HPS_INPUT:
-        input_event(self, event);
+        hps_input_event(self, event);
         break;
     case HPS_STEP:
-        step_event(self, event);
+        hps_step_event(self, event);
         break;
     case HPS_EVALUATION:
-        evaluation_event(self, event);
+        hps_evaluation_event(self, event);
         break;
     case HPS_HOST: /* a point that says whether recording stops or goes on here */
         if (event->kind == HPS_POINT) {
@@ -447,9 +199,9 @@ static void fold(hps_timeline *self, const hps_event *event) {
         break;
     default:
         if (event->kind == HPS_BEGIN) {
-            open_interval(self, event);
+            hps_open_interval(self, event);
         } else if (event->kind == HPS_END) {
-            close_interval(self, event->phase, event->key);
+            hps_close_interval(self, event->phase, event->key);
         }
     }
     decide(self);
@@ -473,6 +225,9 @@ void hps_timeline_feed(hps_timeline *self, hps_event *events, size_t count, uint
             j--;
         }
         events[j] = event;
+    }
+    if (watermark_ns > INT64_MAX) {
+        watermark_ns = INT64_MAX; /* 292 years: forged, and near the end of the type the sums of slots would wrap */
     }
     for (size_t i = 0; i < count; i++) {
         /* Nothing can be from after the drain. Without this a forged time would move the clock for good. */

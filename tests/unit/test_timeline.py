@@ -244,7 +244,8 @@ def test_user_phases_are_stalls_or_productive_as_the_user_says_and_told_apart_by
     script = Script().begin(0, FIRST_USER_PHASE).begin(10, FIRST_USER_PHASE + 1, 0, Flag.PRODUCTIVE)
     timeline = script.end(30, FIRST_USER_PHASE + 1).end(40, FIRST_USER_PHASE).fold(40)
     assert ms(timeline) == {Phase.USER: 20, 14: 20}
-    assert timeline.details_ns() == {(FIRST_USER_PHASE, 0): 20 * MS, (FIRST_USER_PHASE + 1, 0): 20 * MS}
+    # What is productive is no cause of a stall, so it has no detail.
+    assert timeline.details_ns() == {(FIRST_USER_PHASE, 0): 20 * MS}
 
 
 def test_marks_keep_their_count_and_last_value_from_any_thread() -> None:
@@ -281,3 +282,9 @@ def test_tables_that_are_full_lose_detail_but_no_time() -> None:
 def test_records_that_are_no_whole_events_are_refused() -> None:
     with pytest.raises(ValueError, match="24"):
         Timeline(0).feed(b"x" * 23, 1)
+
+
+def test_a_forged_watermark_at_the_end_of_the_clock_is_survived() -> None:
+    timeline = Timeline(0)
+    timeline.feed(event(2**64 - 1, Phase.STEP, Kind.BEGIN), 2**64 - 1)
+    assert sum(timeline.totals_ns()) == timeline.now_ns == 2**63 - 1

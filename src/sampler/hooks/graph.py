@@ -76,13 +76,16 @@ class GraphMarks:
 
     # ---- sites --------------------------------------------------------------------------------------------------
 
-    def site(self, graph: Any, iterator: Any) -> int:
-        """The key of `iterator` in the function that `graph` belongs to: all places that get from it share it."""
+    def site(self, graph: Any, iterator: Any, label: str) -> int:
+        """The key of `iterator` in the function that `graph` belongs to: all places that get from it share it.
+
+        label: what is known of where it gets its elements from; may be empty.
+        """
         function = self.function_of(graph)
         sites = self._sites.setdefault(function, {})
         key = sites.get(id(iterator))
         if key is None:
-            key = sites[id(iterator)] = self._names.iterator(f"in {_readable(function.name)}()")
+            key = sites[id(iterator)] = self._names.iterator(label or f"in {_readable(function.name)}()")
         return key
 
     def sites_of(self, graph: Any) -> list[int]:

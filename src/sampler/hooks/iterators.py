@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ...ext import _events
@@ -37,6 +38,7 @@ class IteratorHooks:
         self._by_dataset: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._by_likeness: dict[tuple[object, ...], tuple[weakref.ref[Any], int]] = {}
         self._last_optional: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._recent: deque[weakref.ref[Any]] = deque(maxlen=16)
         self._watched: set[weakref.ref[Any]] = set()
 
     def install(self, patches: Patches) -> None:
@@ -45,12 +47,35 @@ class IteratorHooks:
         from tensorflow.python.distribute import input_lib
 
         owned, distributed = iterator_ops.OwnedIterator, input_lib.DistributedIteratorBase
+        patches.wrap(owned, "__init__", self._made)
         # `__next__` and `get_next` both come through here.
         patches.wrap(owned, "_next_internal", lambda original: self._timed(original, self._next_in_graph))
         patches.wrap(owned, "get_next_as_optional", lambda original: self._optional(original, outer=False))
         patches.wrap(distributed, "get_next", self._distributed_get_next)
         patches.wrap(distributed, "get_next_as_optional", lambda original: self._optional(original, outer=True))
         patches.wrap(optional_ops._OptionalImpl, "get_value", self._get_value)  # noqa: SLF001
+
+    # ---- which dataset -----------------------------------------------------------------------------------------
+
+    def _made(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Note each eager iterator: one that a function gets as an argument doesn't know its dataset."""
+
+        def init(iterator: Any, *args: Any, **kwargs: Any) -> None:
+            original(iterator, *args, **kwargs)
+            if getattr(iterator, "_dataset", None) is not None and self._context.executing_eagerly():
+                self._recent.append(weakref.ref(iterator))
+
+        return init
+
+    def _label(self, iterator: Any) -> str:
+        """What feeds an iterator inside a function, as far as can be told: the newest that yields its like."""
+        dataset = getattr(iterator, "_dataset", None)
+        spec = getattr(iterator, "element_spec", None)
+        for reference in reversed(self._recent):
+            known = reference()
+            if dataset is None and known is not None and known.element_spec == spec:
+                dataset = known._dataset  # noqa: SLF001
+        return describe(dataset) if dataset is not None else ""
 
     # ---- eager --------------------------------------------------------------------------------------------------
 
@@ -106,7 +131,7 @@ class IteratorHooks:
         if graph is None:
             return original(iterator)
         known = self._marks.sites_of(self._marks.function_of(graph))
-        site = self._marks.site(graph, iterator)
+        site = self._marks.site(graph, iterator, self._label(iterator))
         body = self._marks.loop_body_of(graph)
         if body is not None:
             self._marks.done_at_end(body, site)
@@ -142,7 +167,7 @@ class IteratorHooks:
             graph = self._marks.graph()
             if graph is None:
                 return original(iterator)
-            site = self._marks.site(graph, iterator)
+            site = self._marks.site(graph, iterator, self._label(iterator))
             self._last_optional[self._marks.function_of(graph)] = site
             beside = None if outer else getattr(iterator, "_iterator_resource", None)
             begin = self._marks.place(Kind.BEGIN, site, beside=beside)

@@ -43,7 +43,7 @@ class LoopHooks:
             graph = self._marks.graph()
             if graph is None:
                 return original(dataset, extra_test, body, get_state, set_state, names, options)
-            site = self._marks.site(graph, dataset)
+            site = self._marks.site(graph, dataset, "")
 
             def marked_body(element: Any) -> None:
                 with self._marks.dataset_function(0):
