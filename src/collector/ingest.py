@@ -237,6 +237,7 @@ def _attach_again(state: RankState) -> None:
     state.folded = state.missing = state.refused = state.overhead_ns = 0
     state.steps = state.evaluation_steps = 0
     state.evaluating = False
+    state.step_ms = None
     state.ending = None
     state.checkpoints.clear()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .liveness import Ending
 
+RATIOS: Final = (0.5, 0.95, 0.99)
 RANKS_MOST: Final = 4096
 ENDED_MOST: Final = 64
 """Ended ranks that are still shown; of more, those that ended first go."""
@@ -65,6 +66,9 @@ class RankState:
     iterator_names: dict[int, str] = field(default_factory=dict)
     checkpoints: deque[Checkpoint] = field(default_factory=deque)
     """About one a second, back to the beginning of the window."""
+    step_ms: tuple[float, ...] | None = None
+    """Percentiles of the step times in the window at the last checkpoint: they cost more than all else
+    in a snapshot."""
     watched: bool = False
     """Its process can be seen from here."""
     cpu: RankCpu | None = None
@@ -87,6 +91,7 @@ class RankState:
         if self.checkpoints and self.checkpoints[-1].at_ns == now_ns:
             return
         self.checkpoints.append(Checkpoint(now_ns, self.overhead_ns, self.timeline.details_ns()))
+        self.step_ms = self.timeline.step_percentiles_ms(WINDOW_S, RATIOS)
         begin_ns = now_ns - int(WINDOW_S * 1e9)
         while len(self.checkpoints) > 1 and self.checkpoints[1].at_ns <= begin_ns:
             self.checkpoints.popleft()

@@ -25,7 +25,6 @@ _LABELS: Final = {int(phase): phase.label for phase in Phase} | {USER_PRODUCTIVE
 """Names by category of a timeline. Plain numbers and texts: enums would cost more than all else here."""
 _PRODUCTIVE: Final = (*(int(phase) for phase in sorted(PRODUCTIVE_PHASES)), USER_PRODUCTIVE)
 _STALLS: Final = tuple(category for category in _LABELS if category not in _PRODUCTIVE)
-_RATIOS: Final = (0.5, 0.95, 0.99)
 _MOST: Final = (1 << 63) - 1
 """Largest count in a snapshot: what forged ordinals add up to need not be written."""
 
@@ -135,9 +134,9 @@ def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> 
     stepping_ns = covered_ns - window_ns[Phase.STARTUP]
     if timeline.started and stepping_ns > 0:
         found["steps_per_s"] = steps / (stepping_ns / 1e9)
-    times = timeline.step_percentiles_ms(WINDOW_S, _RATIOS)
-    if times is not None:
-        found["step_ms"] = {"p50": times[0], "p95": times[1], "p99": times[2]}
+    if state.step_ms is not None:
+        p50, p95, p99 = state.step_ms
+        found["step_ms"] = {"p50": p50, "p95": p95, "p99": p99}
     category, _, _, since_ns = timeline.open_phase()
     if category != UNCOVERED:
         found["open_phase"] = {

@@ -71,6 +71,7 @@ cdef uint8_t FLOAT = Flag.FLOAT
 cdef uint8_t PRODUCTIVE = Flag.PRODUCTIVE
 cdef uint16_t INPUT = Phase.INPUT
 cdef uint16_t STEP = Phase.STEP
+cdef object MOST = 2**63 - 1
 
 
 cdef inline uint8_t here() noexcept nogil:
@@ -249,26 +250,30 @@ cdef class Marks:
 
     cdef dict ids
     cdef object register
+    cdef object complain
 
-    def __init__(self, dict ids, register):
-        """`register(name)` gives a new name its id, or 0 if it can't have one."""
+    def __init__(self, dict ids, register, complain):
+        """`register(name)` gives a new name its id, or 0 if it can't have one; `complain(error)` tells the user."""
         self.ids = ids
         self.register = register
+        self.complain = complain
 
     def __call__(self, name, value=0):
         """Say that something happened, with a whole number or a float. Costs nothing while not recording."""
         if not hps_recording():
             return None
-        cdef object number = self.ids.get(name)
-        if number is None:
-            number = self.register(name)
-        cdef uint16_t phase = number
-        if phase == 0:
-            return None
-        if type(value) is int:
-            hps_emit(phase, POINT, here(), 0, <int64_t>value)
-        else:
-            hps_emit(phase, POINT, here() | FLOAT, 0, hps_float_bits(<double>float(value)))
+        cdef uint16_t phase
+        try:
+            number = self.ids.get(name)
+            phase = number if number is not None else self.register(name)
+            if phase == 0:
+                return None
+            if type(value) is int and -MOST - 1 <= value <= MOST:
+                hps_emit(phase, POINT, here(), 0, <int64_t>value)
+            else:
+                hps_emit(phase, POINT, here() | FLOAT, 0, hps_float_bits(<double>float(value)))
+        except Exception as error:
+            self.complain(error)
         return None
 
 

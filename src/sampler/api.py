@@ -21,7 +21,14 @@ _spans: dict[tuple[str, bool], _events.Span] = {}
 _session: Session | None = None
 _lock = threading.RLock()
 
-mark: Callable[..., None] = _events.Marks(_names.phases, _names.phase)
+
+def _complain(error: Exception) -> None:
+    from .session import say_once
+
+    say_once(f"hpcsampler.mark() takes a name and a number: {error}")
+
+
+mark: Callable[..., None] = _events.Marks(_names.phases, _names.phase, _complain)
 """`mark(name, value=0)`: something happened, with a whole number or a float. For loss values, batch sizes, events."""
 
 
@@ -109,6 +116,7 @@ def phase(name: str, *, productive: bool = False) -> _events.Span:
 
     productive: count its time as productive in the goodput, not as a stall.
     """
+    name = str(name)
     span = _spans.get((name, productive))
     if span is None:
         span = _spans[name, productive] = _events.Span(_names.phase(name), 0, productive)

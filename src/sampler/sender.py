@@ -32,6 +32,8 @@ _HIGH_WATER = 64
 """Messages that may wait in the socket; beyond, events wait in the ring, and there the newest are dropped."""
 _LOST_S = 1.5
 """Without a connection for so long, the daemon is looked for and, if it is gone, started again."""
+_LAST_WAIT_MS = 80
+"""How long the end waits for a connection, and half of that for the last messages to leave."""
 _BACK_OFF_MOST_S = 60.0
 _BATCH_EVENTS = 65536
 
@@ -121,12 +123,13 @@ class Sender:
                     back_off_s = min(back_off_s * 2, _BACK_OFF_MOST_S)
                     lost_since = now
                     self._ensure_daemon(2.0)
-            if _writable(dealer):
+            # A program that has run for a moment only may not be connected yet.
+            if dealer.poll(_LAST_WAIT_MS, zmq.POLLOUT):
                 self._flush(dealer, time.monotonic())
                 self._send(dealer, messages.Bye(self._rank_key, self._next(), self._stop_reason))
         finally:
-            # The last messages may take a moment to leave, but a daemon that hangs must not hold up the exit.
-            context.destroy(linger=50)
+            # A daemon that hangs must not hold up the exit.
+            context.destroy(linger=_LAST_WAIT_MS // 2)
 
     def _ensure_daemon(self, wait_s: float) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,6 +65,8 @@ class Capture:
 
     def __init__(self, directory: Path) -> None:
         self.ranks: dict[str, RankCapture] = {}
+        self.deaf = False
+        """True: takes connections and reads nothing."""
         self.address = f"ipc://{directory / 'events.sock'}"
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
@@ -76,7 +79,8 @@ class Capture:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            if not self._router.poll(20):
+            if self.deaf or not self._router.poll(20):
+                time.sleep(0.001)
                 continue
             _, data = self._router.recv_multipart()
             message = messages.decode(data)
@@ -90,6 +94,15 @@ class Capture:
                     rank.batches.append(message)
                 case messages.Bye():
                     rank.bye = message
+
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.005)
+
+    def wait_for_hello(self) -> None:
+        self.wait_for(lambda: any(rank.hello for rank in list(self.ranks.values())))
 
     def only_rank(self, timeout_s: float = 5.0) -> RankCapture:
         """The one rank that there was, once it has said goodbye."""
