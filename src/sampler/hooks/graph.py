@@ -30,10 +30,14 @@ class GraphMarks:
     def __init__(self, names: Names) -> None:
         from tensorflow.core.framework.attr_value_pb2 import AttrValue
         from tensorflow.python.framework import func_graph, op_def_registry, ops
+        from tensorflow.python.ops import array_ops
+        from tensorflow.python.util import nest
 
         self._op_registry = op_def_registry
         self._acting: dict[str, bool] = {}
         self._attr_value = AttrValue
+        self._array_ops = array_ops
+        self._nest = nest
         self._ops = ops
         self._func_graph = func_graph
         self._names = names
@@ -185,6 +189,21 @@ class GraphMarks:
                 OP, flags, [], name="hpcsampler/mark",
                 attrs={name: self._attr_value(i=number) for name, number in values.items()},
             )
+
+    def behind(self, mark: Any, value: Any) -> Any:
+        """`value`, for use after `mark`.
+
+        Else a pool of threads that has its hands full with what is done to the value might get to the mark when all
+        of that is over.
+        """
+        with self._ops.control_dependencies([mark]):
+            return self._nest.map_structure(self._identity, value, expand_composites=True)
+
+    def _identity(self, tensor: Any) -> Any:
+        if not hasattr(tensor, "op"):
+            return tensor
+        with self._ops.colocate_with(tensor.op):
+            return self._array_ops.identity(tensor)
 
     def acting_ops(self) -> list[Any]:
         """The ops traced so far in this graph that act on the world: what a step is there for.

@@ -143,8 +143,8 @@ class IteratorHooks:
         with graph.control_dependencies([begin]), _events.Nested():
             element = original(iterator)
         flat = self._tensors(element)
-        self._marks.place(Kind.END, site, value=1, after=[begin, *flat], beside=beside)
-        return element
+        end = self._marks.place(Kind.END, site, value=1, after=[begin, *flat], beside=beside)
+        return self._marks.behind(end, element)
 
     def _optional(self, original: Callable[..., Any], *, outer: bool) -> Callable[..., Any]:
         """`get_next_as_optional` does not raise at the end: whether an element came is in the optional."""
@@ -173,8 +173,8 @@ class IteratorHooks:
             begin = self._marks.place(Kind.BEGIN, site, beside=beside)
             with graph.control_dependencies([begin]), nested:
                 optional = original(iterator)
-            self._marks.place(Kind.END, site, after=[begin], present=[optional.has_value()], beside=beside)
-            return optional
+            end = self._marks.place(Kind.END, site, after=[begin], present=[optional.has_value()], beside=beside)
+            return self._marks.behind(end, optional)
 
         return get_next_as_optional
 

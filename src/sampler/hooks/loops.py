@@ -47,8 +47,8 @@ class LoopHooks:
 
             def marked_body(element: Any) -> None:
                 with self._marks.dataset_function(0):
-                    self._marks.place(Kind.END, site, value=1)
-                    body(element)
+                    end = self._marks.place(Kind.END, site, value=1)
+                    body(self._marks.behind(end, element))
                     after = [*self._tensors(get_state()), *self._marks.acting_ops()]
                     done = self._marks.place(Kind.POINT, site, phase=Phase.STEP, after=after)
                     self._marks.place(Kind.BEGIN, site, after=[done])
