@@ -56,6 +56,9 @@ class Nested:
     ) -> None: ...
 
 def last_source() -> int: ...
+def watched_call(
+    original: Callable[..., Any], trains_attribute: str, train: Callable[[int], None]
+) -> Callable[..., Any]: ...
 def timed_next(
     original: Callable[[Any], Any],
     in_graph: Callable[[Callable[[Any], Any], Any], Any],

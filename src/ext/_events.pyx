@@ -53,12 +53,12 @@ cdef extern from *:
     static unsigned long hps_driver;
     /* >0 while an outer iterator is timed: what it gets from inner ones is part of it. Per thread. */
     static __thread int hps_nested;
-    static __thread uint32_t hps_last_source;
+    static __thread uint32_t hps_last_source, hps_known_source;
     """
     int64_t hps_float_bits(double value) nogil
     unsigned long hps_driver
     int hps_nested
-    uint32_t hps_last_source
+    uint32_t hps_last_source, hps_known_source
 
 DEF EVENT_BYTES = 24
 
@@ -298,6 +298,21 @@ cdef class Nested:
 def last_source():
     """Key of the iterator that the calling thread got its last element from; 0 if none."""
     return hps_last_source
+
+
+def watched_call(original, str trains_attribute, train):
+    """`Function._call`, watched for functions that compute gradients (those that have `trains_attribute`).
+
+    The source of what the calling thread consumed last is training data then: `train(source)` is told, once.
+    """
+    def call(self, *args, **kwargs):
+        global hps_known_source
+        if hps_last_source != hps_known_source and hasattr(self, trains_attribute):
+            hps_known_source = hps_last_source
+            train(hps_last_source)
+        return original(self, *args, **kwargs)
+
+    return call
 
 
 def timed_next(original, in_graph, context, str key_attribute, new_key, *, bint outer=False):

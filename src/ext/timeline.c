@@ -172,7 +172,8 @@ static void fold(hps_timeline *self, const hps_event *event) {
         mark_event(self, event); /* a mark says the same from any thread */
         return;
     }
-    if (event->flags & HPS_OTHER_THREAD) {
+    bool role = event->phase == HPS_INPUT && event->kind == HPS_POINT; /* the sender repeats them */
+    if (event->flags & HPS_OTHER_THREAD && !role) {
         return;
     }
     if (event->t_ns < self->now_ns) {

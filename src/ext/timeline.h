@@ -52,6 +52,7 @@ typedef struct { /* an iterator, or a place in a graph that gets from one */
     bool evaluates; /* it has a loop of its own, and trains nothing */
     bool explicit; /* its steps are told by step() or by Keras: none are inferred */
     bool in_graph; /* its events come from graph marks */
+    bool held;     /* an element has come and the next was not asked for */
     bool wanted;   /* a graph has asked for the next element */
     bool tells;    /* its graph says when it is done with an element */
     uint32_t in_flight; /* elements that a graph got and has not finished with */

@@ -68,26 +68,11 @@ static void cancel_inferred(hps_timeline *self) {
     }
 }
 
-/* An element has come. Outside of steps that someone tells, it starts one: a training step if gradients are computed
+/* An element that has come starts a step, outside of steps that someone tells: a training step if gradients are computed
  * from this iterator or, while none are from any, if it is the first iterator that the program consumed; an
  * evaluation step if it is another that is consumed in a row. An iterator that only alternates with the one that
  * trains is part of that one's step. */
-static void element_came(hps_timeline *self, hps_source *source) {
-    bool in_a_row = self->last_source == source->key;
-    self->last_source = source->key;
-    if (self->first_source == 0) {
-        self->first_source = source->key;
-    }
-    if (self->scope_depth > 0) {
-        self->scope_elements++;
-        return;
-    }
-    for (int i = 0; i < self->open_count; i++) {
-        if (self->open[i].phase == HPS_EVALUATION && self->open[i].key != self->inferred_source) {
-            self->batch_elements++;
-            return;
-        }
-    }
+static void infer_step(hps_timeline *self, hps_source *source, bool in_a_row) {
     bool fallback = !self->trained_any && !self->explicit_any && source->key == self->first_source;
     bool trains = source->trains || fallback;
     if (source->explicit || (!trains && !in_a_row && !source->evaluates) || self->inferred_source == source->key) {
@@ -107,6 +92,26 @@ static void element_came(hps_timeline *self, hps_source *source) {
     hps_event begin = {self->now_ns, 0, source->key, trains ? HPS_STEP : HPS_EVALUATION, HPS_BEGIN, HPS_GRAPH};
     hps_open_interval(self, &begin);
     self->started = true;
+}
+
+static void element_came(hps_timeline *self, hps_source *source) {
+    bool in_a_row = self->last_source == source->key;
+    self->last_source = source->key;
+    source->held = true;
+    if (self->first_source == 0) {
+        self->first_source = source->key;
+    }
+    if (self->scope_depth > 0) {
+        self->scope_elements++;
+        return;
+    }
+    for (int i = 0; i < self->open_count; i++) {
+        if (self->open[i].phase == HPS_EVALUATION && self->open[i].key != self->inferred_source) {
+            self->batch_elements++;
+            return;
+        }
+    }
+    infer_step(self, source, in_a_row);
 }
 
 /* A graph is done with one element, or with all (`over`: its function has ended). */
@@ -144,6 +149,7 @@ void hps_step_event(hps_timeline *self, const hps_event *event) {
         } else if (source != NULL && self->inferred_source == event->key) { /* an eager iterator is gone */
             count_inferred(self, 1);
             close_inferred(self);
+            source->held = false;
         }
         return;
     }
@@ -182,6 +188,20 @@ static void abort_graphs(hps_timeline *self) {
     }
 }
 
+/* Gradients are computed from what this source yields. */
+static void source_trains(hps_timeline *self, hps_source *source) {
+    source->trains = true;
+    self->trained_any = true;
+    if (source->key == self->first_source) { /* the guess was right */
+        self->fallback_steps = 0;
+        self->inferred_is_fallback = false;
+    }
+    bool told = self->scope_depth > 0 || hps_find_open(self, HPS_EVALUATION, 0) != NULL;
+    if (source->held && self->last_source == source->key && self->inferred_source == 0 && !told) {
+        infer_step(self, source, false); /* by an element that is in use already */
+    }
+}
+
 void hps_input_event(hps_timeline *self, const hps_event *event) {
     if (event->flags & HPS_ABORT) {
         abort_graphs(self);
@@ -192,18 +212,14 @@ void hps_input_event(hps_timeline *self, const hps_event *event) {
         return;
     }
     if (event->kind == HPS_POINT) {
-        if (event->value == HPS_ROLE_TRAIN) {
-            source->trains = true;
-            self->trained_any = true;
-            if (source->key == self->first_source) { /* the guess was right */
-                self->fallback_steps = 0;
-                self->inferred_is_fallback = false;
-            }
+        if (event->value == HPS_ROLE_TRAIN && !source->trains) {
+            source_trains(self, source);
         }
         return;
     }
     source->in_graph = (event->flags & HPS_GRAPH) != 0;
     if (event->kind == HPS_BEGIN) {
+        source->held = false;
         if (source->in_graph) {
             /* TensorFlow may fetch the next element while it computes on the last. That is no wait. */
             source->wanted = true;

@@ -48,6 +48,12 @@ def test_events_of_other_threads_are_not_in_the_partition() -> None:
     assert timeline.counts["events"] == 4
 
 
+def test_which_iterator_trains_is_taken_from_any_thread() -> None:
+    script = Script().wait(0, 1, key=1).at(5, Phase.INPUT, Kind.POINT, 2, 1, Flag.OTHER_THREAD)
+    timeline = script.wait(10, 11, key=2).wait(20, 21, key=2).wait(30, 31, key=2, got=0).fold(40)
+    assert (timeline.steps, timeline.evaluation_steps) == (2, 0)
+
+
 def test_neighbours_out_of_order_are_put_in_order() -> None:
     script = Script().begin(0, Phase.STEP).end(20, Phase.INPUT, 1, 1).begin(10, Phase.INPUT, 1)
     timeline = script.end(40, Phase.STEP, value=1).fold(40)
@@ -153,6 +159,14 @@ def test_what_was_consumed_before_the_training_counts_no_steps_once_that_is_know
     assert script.fold(30).steps == 2
     script.trains(30, 2).wait(30, 31, key=2).over(40, 2)
     assert script.fold(50).steps == 1
+
+
+def test_a_new_iterator_that_turns_out_to_train_is_a_step_from_its_first_element() -> None:
+    script = Script().trains(0, 1).wait(0, 10).wait(50, 60, got=0)
+    script.wait(100, 110, key=2).trains(111, 2).wait(150, 160, key=2).wait(190, 200, key=2, got=0).trains(300, 2)
+    timeline = script.fold(400)
+    assert (timeline.steps, timeline.evaluation_steps) == (3, 0)
+    assert ms(timeline)[Phase.STEP] == 40 + 39 + 30
 
 
 def test_a_graph_that_fetches_while_it_computes_does_not_wait() -> None:

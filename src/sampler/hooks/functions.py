@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ...ext import _events
 from ...protocol.phases import Flag, Kind, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .graph import GraphMarks
     from .patches import Patches
+
+
+_TRAINS = "_hpcsampler_trains"
 
 
 class FunctionHooks:
@@ -30,19 +34,24 @@ class FunctionHooks:
         """Wrap tracing, tapes and errors."""
         from tensorflow.python.data.ops import structured_function
         from tensorflow.python.eager import backprop
+        from tensorflow.python.eager.polymorphic_function import polymorphic_function
         from tensorflow.python.framework import errors_impl, func_graph
 
         patches.wrap(func_graph, "func_graph_from_py_func", self._trace)
         patches.wrap(structured_function.StructuredFunctionWrapper, "__init__", self._dataset_function)
+        patches.wrap(polymorphic_function.Function, "_call", self._call)
         patches.wrap(backprop.GradientTape, "gradient", self._gradient)
         patches.wrap(errors_impl.OpError, "__init__", self._error)
 
     def _trace(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A function that gets elements ends with a mark: what follows in Python is no part of its last step."""
 
+        ops = self._ops
+
         def func_graph_from_py_func(name: Any, python_func: Any, *args: Any, **kwargs: Any) -> Any:
             def traced(*inputs: Any, **named: Any) -> Any:
                 outputs = python_func(*inputs, **named)
+                self._note_training(ops.get_default_graph())
                 graph = self._marks.graph()
                 if graph is not None:
                     tensors = self._nest.flatten(outputs, expand_composites=True)
@@ -61,18 +70,45 @@ class FunctionHooks:
 
         return structured_function
 
+    def _call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that computes gradients makes whatever iterator it is fed from a training one, also a new one."""
+        self._call_code = getattr(original, "__code__", None)
+        return _events.watched_call(original, _TRAINS, self._marks.train)
+
+    def _functions_being_traced(self) -> Iterator[Any]:
+        """The `tf.function`s that are being called, innermost first. Walks the stack: only for while tracing."""
+        frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the callers
+        while frame is not None:
+            if frame.f_code is self._call_code:
+                yield frame.f_locals.get("self")
+            frame = frame.f_back  # type: ignore[assignment]
+
     def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Whatever feeds a gradient is training data: that tells training from validation loops."""
+        from tensorflow.python.eager.context import executing_eagerly
+
         marks, ops = self._marks, self._ops
 
         def gradient(*args: Any, **kwargs: Any) -> Any:
-            # A graph that gets its elements itself, or else (the elements came as arguments, or this is eager
-            # code) the iterator that this thread consumed last.
-            if not marks.gradient_in_graph(ops.get_default_graph()) and (source := _events.last_source()):
+            if not executing_eagerly():
+                marks.gradient_in(ops.get_default_graph())
+            elif source := _events.last_source():
                 marks.train(source)
             return original(*args, **kwargs)
 
         return gradient
+
+    def _note_training(self, graph: Any) -> None:
+        """A graph has been traced. If it computes gradients, so do the functions that are being called.
+
+        Noted here, not where the gradients are: a distribution strategy traces those on threads of its own.
+        """
+        if self._marks.has_gradient(graph):
+            for function in self._functions_being_traced():
+                object.__setattr__(function, _TRAINS, True)
+            # A graph gets its elements itself, or as arguments, from what this thread consumed last.
+            if not self._marks.feeds_itself(graph) and (source := _events.last_source()):
+                self._marks.train(source)
 
     @staticmethod
     def _error(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -43,6 +43,7 @@ class GraphMarks:
         self._names = names
         self._local = threading.local()
         self._sites: weakref.WeakKeyDictionary[Any, dict[int, int]] = weakref.WeakKeyDictionary()
+        self._gradients: weakref.WeakSet[Any] = weakref.WeakSet()
         self._done: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
         self.unavailable = ""
         """Why no mark can be placed in this TensorFlow; empty if they can."""
@@ -102,12 +103,22 @@ class GraphMarks:
         if key not in keys:
             keys.append(key)
 
+    def done_before_next(self, graph: Any, key: int) -> None:
+        """The next element of this site is asked for in `graph`: what was to be done with the last is traced."""
+        if key in self._done.get(graph, []):
+            self._done[graph].remove(key)
+            self.place_done(key, self.acting_ops())
+
+    def place_done(self, key: int, acting: list[Any]) -> None:
+        """A mark that says: done with an element. Where nothing acts, nothing tells when that is."""
+        if acting:
+            self.place(Kind.POINT, key, phase=Phase.STEP, after=acting)
+
     def place_ends(self, graph: Any, tensors: Iterable[Any]) -> None:
         """At the end of a graph whose outputs are `tensors`: what is done with, and in a function, that it ends."""
         acting = self.acting_ops()
-        if acting:
-            for key in self._done.get(graph, []):
-                self.place(Kind.POINT, key, phase=Phase.STEP, after=acting)
+        for key in self._done.pop(graph, []):
+            self.place_done(key, acting)
         if self.is_control_flow(graph):
             return
         # Python gets the outputs of an outermost function all at once, so a mark may wait for all of them. Those of
@@ -117,15 +128,26 @@ class GraphMarks:
         for key in self.sites_of(graph):
             self.place(Kind.END, key, phase=Phase.STEP, after=[*results, *acting])
 
-    def gradient_in_graph(self, graph: Any) -> bool:
-        """Gradients are computed in `graph`: the places in it, or in the functions around it, feed training."""
-        found = False
-        while isinstance(graph, self._func_graph.FuncGraph):
-            for key in self.sites_of(graph):
+    def gradient_in(self, graph: Any) -> None:
+        """Gradients are computed in `graph`: it trains, and so do the places in it, or around it, that feed it."""
+        for function in self._around(graph):
+            self._gradients.add(function)
+            for key in self.sites_of(function):
                 self.train(key)
-                found = True
+
+    def has_gradient(self, graph: Any) -> bool:
+        """Whether gradients are computed in `graph`."""
+        return graph in self._gradients
+
+    def feeds_itself(self, graph: Any) -> bool:
+        """Whether `graph`, or a function around it, gets elements."""
+        return any(self.sites_of(function) for function in self._around(graph))
+
+    def _around(self, graph: Any) -> Iterator[Any]:
+        """`graph` and the function graphs around it, innermost first."""
+        while isinstance(graph, self._func_graph.FuncGraph):
+            yield graph
             graph = graph.outer_graph
-        return found
 
     def train(self, key: int) -> None:
         """Gradients are computed from what this source yields."""

@@ -6,6 +6,7 @@ import os
 import sys
 import weakref
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ext import _events
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 _KEY = "_hpcsampler_key"
 _LONGEST_CHAIN, _STAGES_SHOWN = 32, 6
 _STEP, _END = int(Phase.STEP), int(Kind.END)
-_LIBRARIES = (f"{os.sep}tensorflow{os.sep}", f"{os.sep}keras{os.sep}", f"{os.sep}hpcsampler{os.sep}")
+_OURS = f"{Path(__file__).parents[2]}{os.sep}"
+_LIBRARIES = (f"{os.sep}tensorflow{os.sep}", f"{os.sep}keras{os.sep}", _OURS)
 
 
 class IteratorHooks:
@@ -135,9 +137,9 @@ class IteratorHooks:
         body = self._marks.loop_body_of(graph)
         if body is not None:
             self._marks.done_at_end(body, site)
-        elif site in known and (acting := self._marks.acting_ops()):
-            # A loop that Python unrolled: what was to happen with the last element has happened by now.
-            self._marks.place(Kind.POINT, site, phase=Phase.STEP, after=acting)
+        elif site in known:
+            # A loop that Python unrolled: what was to happen with the last element is traced by now.
+            self._marks.place_done(site, self._marks.acting_ops())
         beside = getattr(iterator, "_iterator_resource", None)
         begin = self._marks.place(Kind.BEGIN, site, beside=beside)
         with graph.control_dependencies([begin]), _events.Nested():
@@ -169,6 +171,7 @@ class IteratorHooks:
                 return original(iterator)
             site = self._marks.site(graph, iterator, self._label(iterator))
             self._last_optional[self._marks.function_of(graph)] = site
+            self._marks.done_before_next(graph, site)
             beside = None if outer else getattr(iterator, "_iterator_resource", None)
             begin = self._marks.place(Kind.BEGIN, site, beside=beside)
             with graph.control_dependencies([begin]), nested:

@@ -1,20 +1,22 @@
 """Trainings that wait for data for a known time, one for each way to consume a tf.data iterator.
 
-`python truth.py WAY` attaches, runs the way with a wait of 0, 5 and 20 ms injected into each element, and prints one
-JSON line for each: when it began and ended, how many steps it did, and how long its steps had to wait.
+`python truth.py WAY…` attaches for each way in turn, runs it with a wait of 0, 5 and 20 ms injected into each element,
+and prints one JSON line for each: when it began and ended, how many steps it did, and how long its steps had to wait.
 
 The wait is TensorFlow's own sleep transformation, last in the pipeline: exact, native, in need of no GIL. How many of
 the waits a step is blocked by is known for each way: one per element, one more where the end of the data is found by
-asking for it.
+asking for it. What a GetNext takes on this machine by itself is measured from outside, around plain `next()` calls.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -23,23 +25,26 @@ from names import STEPS, WAYS
 
 import hpcsampler
 
-hpcsampler.attach(daemon="never", strict=True)
-
 import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import testing
 
-COMPUTE_S = 0.06
 WAITS_MS = (0, 5, 20)
+LONG_WAIT_MS = 80
+"""Longer than a step, so that it can't hide behind one."""
+ROUNDS = 2
 
+compute_s = 0.05
 wait_s = 0.0
+computed: list[tuple[float, float]] = []
 
 
 def compute(x: Any) -> Any:
     begin = time.monotonic()
-    while time.monotonic() - begin < COMPUTE_S:
+    while time.monotonic() - begin < compute_s:
         pass
+    computed.append((begin, time.monotonic()))
     return x
 
 
@@ -51,6 +56,10 @@ PLAIN = tf.data.Options()
 # What tf.data prefetches by itself would hide a part of the wait, and the truth would depend on its luck.
 PLAIN.experimental_optimization.inject_prefetch = False
 PLAIN.autotune.enabled = False
+
+
+# A distributed iterator would fetch ahead, to the device.
+HERE = tf.distribute.InputOptions(experimental_fetch_to_device=False)
 
 
 def asleep(data: tf.data.Dataset) -> tf.data.Dataset:
@@ -84,7 +93,7 @@ train_function = tf.function(train)
 
 
 class Busy(keras.layers.Layer):
-    """Passes its input on, and takes `COMPUTE_S` for it."""
+    """Passes its input on, and takes `compute_s` for it."""
 
     def call(self, x: Any) -> Any:
         return x + 0 * tf.stop_gradient(tf_compute(x))
@@ -234,7 +243,7 @@ def distributed_in_function() -> Callable[[], None]:
         strategy.run(lambda batch: train(*batch), args=(next(iterator),))
 
     def run() -> None:
-        iterator = iter(strategy.experimental_distribute_dataset(dataset()))
+        iterator = iter(strategy.experimental_distribute_dataset(dataset(), HERE))
         while True:
             try:
                 step(iterator)
@@ -249,7 +258,7 @@ def distributed_eager() -> Callable[[], None]:
     step = tf.function(lambda batch: strategy.run(train, args=batch))
 
     def run() -> None:
-        for batch in strategy.experimental_distribute_dataset(dataset()):
+        for batch in strategy.experimental_distribute_dataset(dataset(), HERE):
             step(batch)
 
     return run
@@ -263,41 +272,50 @@ def for_distributed_in_function() -> Callable[[], None]:
         for batch in data:
             strategy.run(train, args=batch)
 
-    return lambda: epoch(strategy.experimental_distribute_dataset(dataset()))
+    return lambda: epoch(strategy.experimental_distribute_dataset(dataset(), HERE))
+
+
+X, Y = np.ones((1, 4), np.float32), np.ones((1, 1), np.float32)
+
+
+def elements() -> Iterator[tuple[Any, Any]]:
+    for _ in range(STEPS):
+        time.sleep(wait_s)
+        yield X, Y
+
+
+def generated() -> tf.data.Dataset:
+    signature = (tf.TensorSpec((1, 4), tf.float32), tf.TensorSpec((1, 1), tf.float32))
+    return tf.data.Dataset.from_generator(elements, output_signature=signature).with_options(PLAIN)
 
 
 def generator() -> Callable[[], None]:
-    x, y = np.ones((1, 4), np.float32), np.ones((1, 1), np.float32)
-
-    def elements() -> Iterator[tuple[Any, Any]]:
-        for _ in range(STEPS):
-            time.sleep(wait_s)
-            yield x, y
-
-    signature = (tf.TensorSpec((1, 4), tf.float32), tf.TensorSpec((1, 1), tf.float32))
-
     def run() -> None:
-        data = tf.data.Dataset.from_generator(elements, output_signature=signature)
-        for x, y in data.with_options(PLAIN):
+        for x, y in generated():
             train_function(x, y)
 
     return run
 
 
-def data_service() -> Callable[[], None]:
-    dispatcher = tf.data.experimental.service.DispatchServer()
-    worker = tf.data.experimental.service.WorkerServer(
-        tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1]),
-    )
+SERVICE: list[Any] = []
 
+
+def served() -> tf.data.Dataset:
+    if not SERVICE:
+        dispatcher = tf.data.experimental.service.DispatchServer()
+        config = tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
+        SERVICE.extend([dispatcher, tf.data.experimental.service.WorkerServer(config)])
+    distribute = tf.data.experimental.service.distribute("parallel_epochs", SERVICE[0].target)
+    return asleep(arrays(STEPS).apply(distribute))
+
+
+def data_service() -> Callable[[], None]:
     def run() -> None:
-        served = arrays(STEPS).apply(
-            tf.data.experimental.service.distribute("parallel_epochs", dispatcher.target),
-        )
-        for x, y in asleep(served):
+        iterator = iter(served())
+        for _ in range(STEPS):  # the service may take its time to tell that there is no more
+            x, y = next(iterator)
             train_function(tf.ensure_shape(x, (1, 4)), y)
 
-    run.keep = (dispatcher, worker)  # type: ignore[attr-defined]
     return run
 
 
@@ -318,9 +336,8 @@ def train_and_validate() -> Callable[[], None]:
     def validate(x: Any, y: Any) -> Any:
         return tf.reduce_mean((tf.matmul(x, weight) - y) ** 2)
 
-    training, validation = dataset(STEPS // 2), arrays(STEPS // 2)
-
     def run() -> None:
+        training, validation = dataset(STEPS // 2), arrays(2)
         for _ in range(2):
             for x, y in training:
                 train_function(x, y)
@@ -383,21 +400,76 @@ def keras_train_on_batch() -> Callable[[], None]:
     return run
 
 
-def main() -> None:
+def distributed() -> Any:
+    return tf.distribute.MirroredStrategy(["/cpu:0"]).experimental_distribute_dataset(dataset(), HERE)
+
+
+def own_costs_s(source: Callable[[], tf.data.Dataset]) -> list[float]:
+    """Seconds that each `next()` takes here by itself, between computations, without hpcsampler."""
+    iterator = iter(source())
+    costs = []
+    for _ in range(STEPS):
+        compute(0)
+        begin = time.perf_counter()
+        next(iterator)
+        costs.append(time.perf_counter() - begin)
+    return costs
+
+
+def run_ahead(way: str, run: Callable[[], Any]) -> None:
+    """Elements are fetched ahead: what a step waits for shows in the gaps between computations, seen from outside.
+
+    Between the first and the last computation: what making such an iterator takes is not of interest here.
+    """
     global wait_s  # noqa: PLW0603 - what `asleep` reads
-    way = sys.argv[1]
-    run: Callable[[], Any] = globals()[way]()
-    run()  # traces
-    for milliseconds in WAITS_MS:
+    own_s = statistics.median(own_costs_s(distributed)) if way == "distributed_eager" else 0.0
+    gap_s = 0.0
+    for milliseconds in (*WAITS_MS, LONG_WAIT_MS) * ROUNDS:
         wait_s = milliseconds / 1000
+        computed.clear()
         begin_ns = time.monotonic_ns()
         run()
         end_ns = time.monotonic_ns()
-        print(json.dumps({
-            "wait_ms": milliseconds, "begin_ns": begin_ns, "end_ns": end_ns,
-            "blocked_s": WAYS[way] * wait_s, "steps": STEPS,
-        }), flush=True)
-    hpcsampler.detach()
+        gaps = [b[0] - a[1] for a, b in pairwise(computed)]
+        if not wait_s:
+            gap_s = statistics.median(gaps)
+        report(way, milliseconds, (begin_ns, end_ns), sum(max(0.0, gap - gap_s) + own_s for gap in gaps))
+
+
+def run_plain(way: str, run: Callable[[], Any], own_s: float) -> None:
+    """Each wait blocks a step."""
+    global wait_s  # noqa: PLW0603 - what `asleep` reads
+    for milliseconds in WAITS_MS * ROUNDS:
+        wait_s = milliseconds / 1000
+        computed.clear()
+        begin_ns = time.monotonic_ns()
+        run()
+        report(way, milliseconds, (begin_ns, time.monotonic_ns()), WAYS[way] * wait_s + own_s)
+
+
+def report(way: str, wait_ms: int, bounds_ns: tuple[int, int], blocked_s: float) -> None:
+    computed_ns = (int(computed[0][0] * 1e9), int(computed[-1][1] * 1e9))
+    print(json.dumps({
+        "way": way, "wait_ms": wait_ms, "bounds_ns": bounds_ns, "blocked_s": blocked_s, "steps": STEPS,
+        "measured_ns": computed_ns if WAYS[way] is None else bounds_ns,
+    }), flush=True)
+
+
+def main() -> None:
+    global compute_s, wait_s  # noqa: PLW0603 - what `compute` and `asleep` read
+    for way in sys.argv[1:]:
+        compute_s = 0.1 if way == "generator" else 0.05
+        wait_s = 0.0
+        source = {"generator": generated, "data_service": served}.get(way, dataset)
+        own_s = min(sum(own_costs_s(source)) for _ in range(2))
+        assert hpcsampler.attach(daemon="never", strict=True)
+        run: Callable[[], Any] = globals()[way]()
+        run()  # traces
+        if WAYS[way] is None:
+            run_ahead(way, run)
+        else:
+            run_plain(way, run, own_s)
+        hpcsampler.detach()
 
 
 if __name__ == "__main__":
