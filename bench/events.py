@@ -13,7 +13,7 @@ from pathlib import Path
 from hpcsampler.ext import _events
 from hpcsampler.protocol.phases import Kind, Phase
 
-from .stats import bootstrap_median, interleaved, median, per_call_ns, ratio
+from .stats import bootstrap_median, interleaved, median, ratio
 from .table import Row
 
 _EXT = Path(__file__).parent.parent / "src" / "ext"
@@ -168,5 +168,3 @@ _LOOPS = {
     "plain": _loop("next(plain)"),
     "timed": _loop("next(timed)"),
 }
-
-__all__ = ["from_c", "from_python", "per_call_ns", "start_up"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,6 @@ def bootstrap_median(values: Sequence[float], rounds: int = 4000, seed: int = 1)
     medians = np.median(data[rng.integers(0, len(data), (rounds, len(data)))], axis=1)
     low, high = np.percentile(medians, (2.5, 97.5))
     return Interval(float(np.median(data)), float(low), float(high))
-
-
-def per_call_ns(call: Callable[[], object], calls: int) -> float:
-    """Nanoseconds of one call, the loop around it included."""
-    repeat = range(calls)
-    begin = time.perf_counter_ns()
-    for _ in repeat:
-        call()
-    return (time.perf_counter_ns() - begin) / calls
 
 
 def interleaved(subjects: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

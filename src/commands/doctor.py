@@ -9,6 +9,7 @@ import locale
 import os
 import platform
 import resource
+import subprocess
 import sys
 import threading
 from dataclasses import asdict, dataclass
@@ -33,6 +34,7 @@ _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "
 """Distributions that bring the module `tensorflow`."""
 _OLDEST_TENSORFLOW = (2, 15)
 _FEW_FILES = 256
+_IMPORT_S = 120.0
 _NVML_S = 10.0
 """Calls into the driver can hang for good on a GPU that has fallen off the bus."""
 
@@ -81,6 +83,8 @@ def examine(environ: Mapping[str, str]) -> Iterator[Check]:
     yield daemon(directory)
     yield tensorflow(_version_of_first(_TENSORFLOW), found=importlib.util.find_spec("tensorflow") is not None)
     yield keras(_version_of_first(("keras", "tf-keras")))
+    if importlib.util.find_spec("tensorflow") is not None:
+        yield hooks()
     yield launcher(environ)
     yield within(_NVML_S, gpus)
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -150,6 +154,27 @@ def tensorflow(version: str, *, found: bool) -> Check:
 def keras(version: str) -> Check:
     """Which Keras would be hooked."""
     return Check("keras", "ok", version or "not installed: custom loops are sampled all the same")
+
+
+def hooks() -> Check:
+    """What can and can't be hooked, tried in a process of its own: importing the frameworks takes seconds."""
+    frameworks = [name for name in ("tensorflow", "keras") if importlib.util.find_spec(name) is not None]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "hpcsampler.sampler.hooks", *frameworks],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_IMPORT_S, check=True,
+        )  # fmt: skip
+        report = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return Check("hooks", "problem", f"{' and '.join(frameworks)} did not import within {_IMPORT_S:g} s")
+    except (subprocess.CalledProcessError, OSError, ValueError, IndexError) as error:
+        return Check("hooks", "problem", f"importing {' and '.join(frameworks)} failed ({error}): try it by hand")
+    if report["problems"]:
+        return Check(
+            "hooks", "note",
+            f"{len(report['hooked'])} in place, but {'; '.join(report['problems'])}: what they would show stays absent",
+        )  # fmt: skip
+    return Check("hooks", "ok", f"all {len(report['hooked'])} in place in {' and '.join(frameworks)}")
 
 
 def launcher(environ: Mapping[str, str]) -> Check:

@@ -45,6 +45,10 @@ class HookSet:
         self._hooked.clear()
         self._patches.restore()
 
+    def hooked(self) -> list[str]:
+        """What is wrapped, as `owner.name`."""
+        return self._patches.targets()
+
     def announce_roles(self) -> None:
         """Repeat which iterators feed training, for a daemon that came later."""
         if self._marks is not None:

@@ -55,6 +55,11 @@ class Patches:
         self._done.append(_Patch(table, key, original, replacement, inherited=False))
         return True
 
+    def targets(self) -> list[str]:
+        """What is replaced, as `owner.name`."""
+        return [f"{getattr(patch.owner, '__name__', 'registry')}.{getattr(patch.name, '__name__', patch.name)}"
+                for patch in self._done]
+
     def restore(self) -> None:
         """Put everything back, the last first.
 

@@ -32,8 +32,8 @@ WAYS = {
     "keras_predict": 12,
     "keras_train_on_batch": 13,
 }
-"""How many waits block a step (the elements, and each end of the data that is found by asking for it); None where
-elements are fetched ahead, so that it depends. With five steps per execution TensorFlow fetches while it computes, so only the first wait
-of each execution blocks."""
+"""How many waits block a step: the elements, and each end of the data that is found by asking for it. None where
+elements are fetched ahead, so that it depends. With five steps per execution TensorFlow fetches while it computes,
+so only the first wait of each execution blocks."""
 
 EVALUATES = ("keras_evaluate", "keras_predict")

@@ -21,14 +21,13 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from names import STEPS, WAYS
-
-import hpcsampler
-
 import keras
 import numpy as np
 import tensorflow as tf
+from names import STEPS, WAYS
 from tensorflow.python.data.experimental.ops import testing
+
+import hpcsampler
 
 WAITS_MS = (0, 5, 20)
 LONG_WAIT_MS = 80

@@ -1,0 +1,94 @@
+"""Run everything, and write RESULTS.md and results.json beside this file."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .table import Row, markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", metavar="WORD", help="only the parts whose name has this word; writes nothing")
+    parser.add_argument("--seconds", type=float, default=45.0, help="how long each training is measured (45)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="hps-") as directory:
+        os.environ["HPCSAMPLER_RUNTIME_DIR"] = directory
+        os.environ["HPCSAMPLER_LINGER_S"] = "1"
+        rows = _measure(options.only or "", options.seconds)
+    table = markdown(rows)
+    print(table)
+    if not options.only:
+        (HERE / "RESULTS.md").write_text(_page(table), encoding="utf-8")
+        (HERE / "results.json").write_text(
+            json.dumps([{"what": row.what, **row.values} for row in rows], indent=1, ensure_ascii=False) + "\n",
+            encoding="utf-8",
+        )
+
+
+def _measure(only: str, seconds: float) -> list[Row]:
+    from . import events, node, training
+
+    parts: dict[str, Callable[[], Row | list[Row]]] = {
+        "import": events.start_up,
+        "c": events.from_c,
+        "python": events.from_python,
+        "marks": training.graph_marks,
+        "training": lambda: training.whole_training(seconds),
+        "daemon": node.daemon_at_work,
+        "limit": node.daemon_at_its_limit,
+        "top": node.screen,
+    }
+    rows: list[Row] = []
+    for name, part in parts.items():
+        if only in name:
+            print(f"measuring: {name} …", flush=True)
+            measured = part()
+            rows += measured if isinstance(measured, list) else [measured]
+    return rows
+
+
+def _page(table: str) -> str:
+    packages = []
+    for name in ("tensorflow-cpu", "tensorflow", "keras", "numpy", "pyzmq", "msgpack", "textual"):
+        try:
+            packages.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    cpu = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.machine(),
+    )
+    today = dt.datetime.now(tz=dt.timezone.utc).date()
+    return f"""# What hpcsampler costs
+
+Written by `make bench` on {today}: {os.cpu_count()} × {cpu}, Linux {platform.release()},
+CPython {platform.python_version()}, {", ".join(packages)}. No GPU: where GPUs are named they are SIMULATED.
+
+Every figure is measured against something else in the same run, in turns, so that what the machine does besides
+hits both. In brackets: the 95 % bootstrap interval of the median.
+
+{table}
+
+How to read it: *training* compares blocks of steps with the sampler recording and paused, in turns within one run,
+with a daemon at work on the same cores; hooks and marks are in place in both, and what a mark costs has a row of its
+own. "CPU" is the CPU time of all threads of the process, the sampler's own thread included.
+"""
+
+
+if __name__ == "__main__":
+    main()
