@@ -71,7 +71,7 @@ class HookSet:
             else:
                 from .keras import KerasHooks
 
-                KerasHooks().install(self._patches)
+                KerasHooks(self.problems).install(self._patches)
         except Exception as error:  # noqa: BLE001 - whatever an unknown version does, the import must go on
             self.problems.append(f"{name} is not hooked: {type(error).__name__}: {error}"[:500])
         self.problems.extend(f"not hooked: {target}" for target in self._patches.missing[missing:])

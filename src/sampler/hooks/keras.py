@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from ...ext import _events
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
     from .patches import Patches
 
+_TRACED_BEFORE = (
+    "a model was trained before attach(): its waits for input are not seen until it is traced again"
+    " (compile() it anew, or attach() earlier)"
+)
 _WHOLE, _BATCH = 0, 1
 """Keys of evaluation events: the whole of it, and each batch, so that batches can be counted."""
 
@@ -24,7 +29,9 @@ class KerasHooks:
     evaluation: productive, but no training step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._batch_begin = 0
         self._step_open = False
 
@@ -141,6 +148,10 @@ class KerasHooks:
     def _fit(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
             _events.set_driver(threading.get_ident())
+            if model not in self._seen:
+                self._seen.add(model)
+                if getattr(model, "train_function", None) is not None and _TRACED_BEFORE not in self._notes:
+                    self._notes.append(_TRACED_BEFORE)
             try:
                 return original(model, *args, **kwargs)
             finally:
