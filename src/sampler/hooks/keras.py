@@ -140,11 +140,12 @@ class KerasHooks:
 
     def _fit(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
-            _events.set_driver(threading.get_ident())
+            driver = _events.set_driver(threading.get_ident(), trains=True)
             try:
                 return original(model, *args, **kwargs)
             finally:
                 self._end_step(0, Flag.EXACT)  # an exception left it open
+                _events.set_driver(driver)
 
         return fit
 
