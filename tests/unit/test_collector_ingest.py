@@ -222,3 +222,11 @@ def test_no_bytes_raise(node: Node) -> None:
             message[rng.randrange(len(message))] = rng.randrange(256)
         node.take(bytes(message[: rng.randrange(len(message) + 1)]), now_ns=time.monotonic_ns())
     assert sum(node.ingest.rejected.values()) > 1000
+
+
+def test_a_full_hold_costs_its_rank_no_time(node: Node) -> None:
+    for ordinal in range(ingest.HELD_MESSAGES):
+        node.events(ordinal, event(NOW, Phase.STEP, Kind.POINT), watermark=NOW, peer=b"p1", key="r1")
+    begin = time.process_time()
+    node.take(encode(hello(1, key="r1", attach_ns=NOW, monotonic_ns=NOW)), peer=b"p1")
+    assert time.process_time() - begin < 0.5
