@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -36,6 +37,8 @@ _LAST_WAIT_MS = 80
 """How long the end waits for a connection, and half of that for the last messages to leave."""
 _BACK_OFF_MOST_S = 60.0
 _BATCH_EVENTS = 65536
+_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+"""Signals of a thread's own making."""
 
 
 class Sender:
@@ -72,8 +75,12 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="hpcsampler", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread. It takes no signals: those that the program blocks to wait for would find it open."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self, reason: str, wait_s: float) -> None:
         """Let what is recorded leave, and end the thread; gives up waiting after `wait_s` seconds."""
@@ -125,6 +132,7 @@ class Sender:
                     self._ensure_daemon(2.0)
             # A program that has run for a moment only may not be connected yet.
             if dealer.poll(_LAST_WAIT_MS, zmq.POLLOUT):
+                self._next_sign_s = 0.0  # the time until here, also without events
                 self._flush(dealer, time.monotonic())
                 self._send(dealer, messages.Bye(self._rank_key, self._next(), self._stop_reason))
         finally:
