@@ -162,6 +162,7 @@ class Ingest:
                 self.rejected["stale"] += 1
         elif isinstance(message, Names):
             _learn(state.phase_names, message.phases)
+            state.iterator_names.clear()  # always told all together, and not the same ones for ever
             _learn(state.iterator_names, message.iterators)
         elif isinstance(message, Bye):
             state.said_bye = True

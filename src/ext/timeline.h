@@ -64,6 +64,7 @@ typedef struct {
     uint32_t key;
     uint16_t phase;
     uint64_t ns;
+    uint64_t until_ns; /* when it was last on */
 } hps_detail;
 
 typedef struct {

@@ -23,7 +23,8 @@ WORKLOAD = Path(__file__).parent / "workloads" / "threads.py"
 def outcome() -> tuple[RankCapture, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as directory, Capture(Path(directory)) as capture:
         done = subprocess.run(
-            [sys.executable, WORKLOAD], env=environment(Path(directory)), stdout=subprocess.PIPE, timeout=120, check=True,
+            [sys.executable, WORKLOAD], env=environment(Path(directory)), stdout=subprocess.PIPE, timeout=120,
+            check=True,
         )
         rank = capture.only_rank()
     lines = [json.loads(line) for line in done.stdout.splitlines()]

@@ -11,6 +11,7 @@ import pytest
 from hpcsampler.collector import ingest, ranks
 from hpcsampler.protocol.messages import MAX_MESSAGE_BYTES, Bye, Events, Names, encode
 from hpcsampler.protocol.phases import Kind, Phase
+from hpcsampler.sampler import names as sampler_names
 from tests.support.ranks import event, hello, steps
 
 S = 10**9
@@ -188,6 +189,17 @@ def test_names_are_bounded(node: Node) -> None:
         node.take(encode(Names("r0", 0, table, {})))
     assert len(node.rank.phase_names) == ingest.NAMES_MOST
     assert max(map(len, node.rank.phase_names.values())) == ingest.TEXT_MOST
+
+
+def test_of_iterators_without_end_each_has_a_key_and_the_first_and_latest_have_names(node: Node) -> None:
+    names = sampler_names.Names()
+    keys = [names.iterator(f"data {i}") for i in range(3000)]
+    assert len(set(keys)) == 3000
+    for made in (names.announced()[2], {**names.announced()[2], keys[-1] + 1: "another"}):
+        node.take(encode(Names("r0", 0, {}, dict(list(made.items())[-ingest.NAMES_MOST:]))))
+    known = node.rank.iterator_names
+    assert len(known) == ingest.NAMES_MOST
+    assert (known[keys[1]], known[keys[-1]], known[keys[-1] + 1]) == ("data 1", "data 2999", "another")
 
 
 @pytest.mark.parametrize(

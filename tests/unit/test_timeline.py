@@ -195,6 +195,7 @@ def test_sources_without_end_lose_no_step_and_no_wait() -> None:
     timeline = script.fold(10020)
     assert timeline.steps == 2000
     assert ms(timeline)[Phase.INPUT] == 3000
+    assert timeline.details_ns()[Phase.INPUT, 1000] == 3 * MS
 
 
 def test_what_was_consumed_before_the_training_counts_no_steps_once_that_is_known() -> None:

@@ -45,7 +45,6 @@ class FunctionHooks:
 
     def _trace(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A function that gets elements ends with a mark: what follows in Python is no part of its last step."""
-
         ops = self._ops
 
         def func_graph_from_py_func(name: Any, python_func: Any, *args: Any, **kwargs: Any) -> Any:
