@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import secrets
 import signal
@@ -72,13 +73,15 @@ class Sender:
         self._next_sign_s = 0.0
         self._stop_reason = ""
         self._daemon_trouble = False
-        self._thread = threading.Thread(target=self._run, name="hpcsampler", daemon=True)
+        self._ended = threading.Event()
 
     def start(self) -> None:
         """Start the thread. It takes no signals: those that the program blocks to wait for would find it open."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
         try:
-            self._thread.start()
+            # None of `threading`'s: a program that joins all threads that it finds there would wait for ever, and one
+            # that traces or profiles them would trace this one.
+            _thread.start_new_thread(self._run, ())
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -86,7 +89,7 @@ class Sender:
         """Let what is recorded leave, and end the thread; gives up waiting after `wait_s` seconds."""
         self._stop_reason = reason
         _events.wake()
-        self._thread.join(wait_s)
+        self._ended.wait(wait_s)
 
     # ---- the thread ---------------------------------------------------------------------------------------------
 
@@ -97,6 +100,8 @@ class Sender:
             _events.record(False)
             if not self._stop_reason:
                 print(f"hpcsampler stops sampling this process: {type(error).__name__}: {error}", file=sys.stderr)
+        finally:
+            self._ended.set()
 
     def _send_until_stopped(self) -> None:
         settings = self._settings

@@ -317,3 +317,16 @@ def test_the_time_until_the_end_is_told_also_without_events(tmp_path: Path) -> N
         assert code == 0
         rank = capture.only_rank()
     assert rank.batches[-1].watermark_ns >= int(out)
+
+
+def test_a_program_that_joins_all_threads_ends(tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, """
+        threading.settrace(lambda *_: print("traced"))
+        hpcsampler.attach(daemon="never", strict=True)
+        with hpcsampler.step(): pass
+        time.sleep(0.5)
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread(): thread.join()
+        print(threading.active_count())
+    """)
+    assert (code, out, err) == (0, "1\n", "")
