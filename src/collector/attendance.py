@@ -40,6 +40,17 @@ class Attendance:
                 return  # gone in this very moment, or no descriptor is left: nothing is measured
             self._measured[hello.rank_key] = _Measured(files, files.read(now_ns))
 
+    def replaced(self, state: RankState, ranks: Iterable[RankState]) -> None:
+        """Let a rank that has come take the place of those that its process was before.
+
+        A program that calls `exec` goes on under its pid, and can't say goodbye.
+        """
+        if not state.watched:
+            return  # of another pid namespace: its pid says nothing here
+        for other in ranks:
+            if other is not state and other.watched and _who(other) == _who(state):
+                other.said_bye = True
+
     def look(self, ranks: Iterable[RankState], now_ns: int) -> list[RankState]:
         """Note which ranks have ended; returns them."""
         dead = set(self._watch.ended())
@@ -89,3 +100,8 @@ class Attendance:
         for measured in self._measured.values():
             measured.files.close()
         self._measured.clear()
+
+
+def _who(state: RankState) -> tuple[int, int, int]:
+    hello = state.hello
+    return hello.pid, hello.start_ticks, hello.rank

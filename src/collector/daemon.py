@@ -139,6 +139,7 @@ class Daemon:
         arrived = self._ingest.take(frames, now_ns)
         if arrived is not None:
             self._attendance.arrived(arrived, now_ns)
+            self._attendance.replaced(arrived, self._ranks)
             log(f"{_called(arrived)} is here")
 
     def _publish(self, now: float) -> None:

@@ -65,11 +65,16 @@ class _Held:
         """Remove and return those of one rank."""
         if not self._queue:
             return []
-        found = [early for early in self._queue if early.peer == peer and early.message.rank_key == rank_key]
-        if found:
-            self._queue = deque(early for early in self._queue if early not in found)
-            self._size = sum(early.size for early in self._queue)
-        return [early.message for early in found]
+        found: list[Events | Names] = []
+        kept: deque[_Early] = deque()
+        for early in self._queue:
+            if early.peer == peer and early.message.rank_key == rank_key:
+                found.append(early.message)
+                self._size -= early.size
+            else:
+                kept.append(early)
+        self._queue = kept
+        return found
 
     def expired(self, now_ns: int) -> list[Events | Names]:
         """Remove and return those that waited in vain."""
@@ -157,6 +162,7 @@ class Ingest:
                 self.rejected["stale"] += 1
         elif isinstance(message, Names):
             _learn(state.phase_names, message.phases)
+            state.iterator_names.clear()  # always told all together, and not the same ones for ever
             _learn(state.iterator_names, message.iterators)
         elif isinstance(message, Bye):
             state.said_bye = True

@@ -12,6 +12,7 @@ from libc.string cimport memcpy
 
 import functools
 import os
+import sys
 
 from ..protocol.phases import Flag, Kind, Phase
 
@@ -51,12 +52,15 @@ cdef extern from *:
     static inline int64_t hps_float_bits(double value) { int64_t bits; memcpy(&bits, &value, 8); return bits; }
     /* The thread that drives the steps. Events of other threads are flagged, so that they never enter the partition. */
     static unsigned long hps_driver;
+    /* It has been seen to train, or says so: another thread that trains does not take its place. */
+    static int hps_driver_trains;
     /* >0 while an outer iterator is timed: what it gets from inner ones is part of it. Per thread. */
     static __thread int hps_nested;
     static __thread uint32_t hps_last_source, hps_known_source;
     """
     int64_t hps_float_bits(double value) nogil
     unsigned long hps_driver
+    int hps_driver_trains
     int hps_nested
     uint32_t hps_last_source, hps_known_source
 
@@ -69,6 +73,7 @@ cdef uint8_t OTHER_THREAD = Flag.OTHER_THREAD
 cdef uint8_t EXACT = Flag.EXACT
 cdef uint8_t FLOAT = Flag.FLOAT
 cdef uint8_t PRODUCTIVE = Flag.PRODUCTIVE
+cdef uint8_t ABORTED = Flag.GRAPH | Flag.ABORT
 cdef uint16_t INPUT = Phase.INPUT
 cdef uint16_t STEP = Phase.STEP
 cdef object MOST = 2**63 - 1
@@ -172,10 +177,38 @@ def event_cost_ns(size_t rounds=1000):
     return cost
 
 
-def set_driver(unsigned long thread):
-    """Name the thread that drives the steps, by its `threading.get_ident()`."""
-    global hps_driver
+def set_driver(unsigned long thread, bint trains=False):
+    """Name the thread that drives the steps, by its `threading.get_ident()`. Returns the one that did.
+
+    trains: it is known to; else the first thread that is seen to train takes its place.
+    """
+    global hps_driver, hps_driver_trains
+    before = hps_driver
     hps_driver = thread
+    hps_driver_trains = trains
+    return before
+
+
+cdef void train_here(key) except *:
+    """The calling thread trains: it drives the steps, unless one that trains, too, does already."""
+    global hps_driver, hps_driver_trains
+    cdef unsigned long me = PyThread_get_thread_ident()
+    if hps_driver != me:
+        if hps_driver_trains and hps_driver in sys._current_frames():
+            return
+        hps_driver = me
+        if key:
+            # The element that it trains with came before that was known.
+            hps_emit(INPUT, BEGIN, 0, key, 0)
+            hps_emit(INPUT, END, 0, key, 1)
+    hps_driver_trains = True
+
+
+def training_source():
+    """Key of the iterator that the calling thread trains with; 0 if none. From here on, that thread drives the steps."""
+    if hps_last_source:
+        train_here(hps_last_source)
+    return hps_last_source
 
 
 def drives():
@@ -221,9 +254,10 @@ cdef class StepSpan:
         self.count = count
 
     def __enter__(self):
-        global hps_driver
+        global hps_driver, hps_driver_trains
         # Whoever says "this is my step" drives the steps.
         hps_driver = PyThread_get_thread_ident()
+        hps_driver_trains = True
         hps_emit(STEP, BEGIN, 0, 0, 0)
         return None
 
@@ -300,17 +334,25 @@ def last_source():
     return hps_last_source
 
 
-def watched_call(original, str trains_attribute, train):
+def watched_call(original, str trains_attribute, train, str sites_attribute):
     """`Function._call`, watched for functions that compute gradients (those that have `trains_attribute`).
 
     The source of what the calling thread consumed last is training data then: `train(source)` is told, once.
+    sites_attribute: where a function has the keys of the iterators that it gets elements from. An error that leaves it
+    has skipped the marks after it, on whatever thread it was called.
     """
     def call(self, *args, **kwargs):
         global hps_known_source
         if hps_last_source != hps_known_source and hasattr(self, trains_attribute):
             hps_known_source = hps_last_source
+            train_here(hps_last_source)
             train(hps_last_source)
-        return original(self, *args, **kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException:
+            for key in getattr(self, sites_attribute, ()):
+                hps_emit(INPUT, END, ABORTED, key, 0)
+            raise
 
     return call
 

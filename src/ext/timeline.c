@@ -14,16 +14,18 @@ hps_time_slot *hps_slot_at(hps_timeline *self, uint64_t index) {
 }
 
 static hps_detail *detail_of(hps_timeline *self, uint16_t phase, uint32_t key) {
+    hps_detail *stalest = &self->details[0];
     for (int i = 0; i < self->detail_count; i++) {
         if (self->details[i].key == key && self->details[i].phase == phase) {
             return &self->details[i];
         }
+        if (self->details[i].until_ns < stalest->until_ns) {
+            stalest = &self->details[i];
+        }
     }
-    if (self->detail_count == HPS_DETAILS_MOST) {
-        return NULL;
-    }
-    hps_detail *detail = &self->details[self->detail_count++];
-    *detail = (hps_detail){key, phase, 0};
+    /* In a full table the one that was on longest ago makes room: details are read as differences over seconds. */
+    hps_detail *detail = self->detail_count < HPS_DETAILS_MOST ? &self->details[self->detail_count++] : stalest;
+    *detail = (hps_detail){.key = key, .phase = phase};
     return detail;
 }
 
@@ -36,9 +38,8 @@ static void advance(hps_timeline *self, uint64_t t_ns) {
     self->totals_ns[self->category] += span;
     if (self->phase != 0 && self->category != HPS_USER_PRODUCTIVE) { /* details are of stalls */
         hps_detail *detail = detail_of(self, self->phase, self->key);
-        if (detail != NULL) {
-            detail->ns += span;
-        }
+        detail->ns += span;
+        detail->until_ns = t_ns;
     }
     uint64_t from = self->now_ns;
     uint64_t oldest = t_ns / HPS_SLOT_NS < HPS_SLOTS ? 0 : (t_ns / HPS_SLOT_NS - HPS_SLOTS + 1) * HPS_SLOT_NS;

@@ -56,12 +56,15 @@ typedef struct { /* an iterator, or a place in a graph that gets from one */
     bool wanted;   /* a graph has asked for the next element */
     bool tells;    /* its graph says when it is done with an element */
     uint32_t in_flight; /* elements that a graph got and has not finished with */
+    uint64_t joined;    /* the inferred step (its ordinal) of another source that its last element was part of */
+    uint64_t used;      /* when it was last heard of, in uses of all sources */
 } hps_source;
 
 typedef struct {
     uint32_t key;
     uint16_t phase;
     uint64_t ns;
+    uint64_t until_ns; /* when it was last on */
 } hps_detail;
 
 typedef struct {
@@ -99,6 +102,8 @@ typedef struct {
     bool trained_any, explicit_any;
     uint32_t inferred_source; /* 0: no inferred step is open */
     bool inferred_evaluates, inferred_is_fallback;
+    uint64_t inferred_count; /* inferred steps begun so far */
+    uint64_t source_uses;
     uint32_t first_source, last_source;
     int source_count;
     hps_source sources[HPS_SOURCES_MOST];

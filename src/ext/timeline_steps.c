@@ -1,18 +1,42 @@
 /* Which events are steps, which elements feed them, and when a wait is a wait. */
 #include "timeline_parts.h"
 
+/* The inferred step that is open, if any, is over. */
+static void close_inferred(hps_timeline *self) {
+    hps_open *open = hps_find_open(self, self->inferred_evaluates ? HPS_EVALUATION : HPS_STEP, self->inferred_source);
+    if (self->inferred_source != 0 && open != NULL) {
+        hps_remove_open(self, open);
+    }
+    self->inferred_source = 0;
+}
+
+/* In a full table the source that was not heard of for longest makes room: a program that makes new ones all the time,
+ * say with each of many models, has done with the old ones. */
 static hps_source *source_of(hps_timeline *self, uint32_t key) {
+    hps_source *stalest = &self->sources[0];
     for (int i = 0; i < self->source_count; i++) {
         if (self->sources[i].key == key) {
+            self->sources[i].used = ++self->source_uses;
             return &self->sources[i];
         }
+        if (self->sources[i].used < stalest->used) {
+            stalest = &self->sources[i];
+        }
     }
+    hps_source *source = stalest;
     if (self->source_count == HPS_SOURCES_MOST) {
         self->overflow++;
-        return NULL;
+        hps_open *waiting = hps_find_open(self, HPS_INPUT, source->key);
+        if (waiting != NULL) {
+            hps_remove_open(self, waiting);
+        }
+        if (self->inferred_source == source->key) {
+            close_inferred(self);
+        }
+    } else {
+        source = &self->sources[self->source_count++];
     }
-    hps_source *source = &self->sources[self->source_count++];
-    *source = (hps_source){.key = key};
+    *source = (hps_source){.key = key, .used = ++self->source_uses};
     return source;
 }
 
@@ -48,15 +72,6 @@ static void count_inferred(hps_timeline *self, uint64_t n) {
     }
 }
 
-/* The inferred step that is open, if any, is over. */
-static void close_inferred(hps_timeline *self) {
-    hps_open *open = hps_find_open(self, self->inferred_evaluates ? HPS_EVALUATION : HPS_STEP, self->inferred_source);
-    if (self->inferred_source != 0 && open != NULL) {
-        hps_remove_open(self, open);
-    }
-    self->inferred_source = 0;
-}
-
 /* Someone tells the steps after all: what was inferred was none, and from this iterator none is inferred again. */
 static void cancel_inferred(hps_timeline *self) {
     if (self->inferred_source != 0) {
@@ -71,7 +86,7 @@ static void cancel_inferred(hps_timeline *self) {
 /* An element that has come starts a step, outside of steps that someone tells: a training step if gradients are computed
  * from this iterator or, while none are from any, if it is the first iterator that the program consumed; an
  * evaluation step if it is another that is consumed in a row. An iterator that only alternates with the one that
- * trains is part of that one's step. */
+ * trains is part of that one's step; if both train, of the one that began it, until one yields a second element. */
 static void infer_step(hps_timeline *self, hps_source *source, bool in_a_row) {
     bool fallback = !self->trained_any && !self->explicit_any && source->key == self->first_source;
     bool trains = source->trains || fallback;
@@ -83,9 +98,17 @@ static void infer_step(hps_timeline *self, hps_source *source, bool in_a_row) {
         count_evaluation(self, 1); /* the element before this one, of which that was not known yet */
     }
     if (self->inferred_source != 0) {
+        if (trains && !self->inferred_evaluates && !self->inferred_is_fallback) {
+            if (source->joined != self->inferred_count) {
+                source->joined = self->inferred_count;
+                return;
+            }
+            count_inferred(self, 1); /* its element before this one was a step of its own */
+        }
         count_inferred(self, 1);
         close_inferred(self);
     }
+    self->inferred_count++;
     self->inferred_source = source->key;
     self->inferred_evaluates = !trains;
     self->inferred_is_fallback = fallback && !source->trains;
@@ -169,11 +192,11 @@ void hps_step_event(hps_timeline *self, const hps_event *event) {
     }
 }
 
-/* An error has left a graph: whatever marks were to follow did not run. */
-static void abort_graphs(hps_timeline *self) {
+/* An error has left a graph: whatever marks were to follow did not run. key: of the only source in question, or 0. */
+static void abort_graphs(hps_timeline *self, uint32_t key) {
     for (int i = 0; i < self->source_count; i++) {
         hps_source *source = &self->sources[i];
-        if (!source->in_graph) {
+        if (!source->in_graph || (key != 0 && source->key != key)) {
             continue;
         }
         source->wanted = false;
@@ -204,7 +227,7 @@ static void source_trains(hps_timeline *self, hps_source *source) {
 
 void hps_input_event(hps_timeline *self, const hps_event *event) {
     if (event->flags & HPS_ABORT) {
-        abort_graphs(self);
+        abort_graphs(self, event->key);
         return;
     }
     hps_source *source = source_of(self, event->key);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 from ..protocol.phases import FIRST_USER_PHASE
@@ -18,6 +19,7 @@ class Names:
         self._lock = threading.Lock()
         self.phases: dict[str, int] = {}
         self._iterators: dict[int, str] = {}
+        self._iterators_made = 0
         self.version = 0
         """Grows with each new name: the sender announces them when it has changed."""
 
@@ -35,11 +37,15 @@ class Names:
             return number
 
     def iterator(self, label: str) -> int:
-        """A new key for something that yields elements."""
+        """A new key for something that yields elements.
+
+        Each has a key of its own, without end. Of too many labels, the first ones and the latest are kept.
+        """
         with self._lock:
             if len(self._iterators) >= _MOST:
-                return _MOST  # the last key stands for all that come after it
-            key = len(self._iterators) + 1
+                del self._iterators[next(itertools.islice(self._iterators, _MOST // 2, None))]
+            self._iterators_made += 1
+            key = self._iterators_made
             self._iterators[key] = label[:_LONGEST]
             self.version += 1
             return key

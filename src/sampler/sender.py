@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -36,6 +38,8 @@ _LAST_WAIT_MS = 80
 """How long the end waits for a connection, and half of that for the last messages to leave."""
 _BACK_OFF_MOST_S = 60.0
 _BATCH_EVENTS = 65536
+_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+"""Signals of a thread's own making."""
 
 
 class Sender:
@@ -69,17 +73,23 @@ class Sender:
         self._next_sign_s = 0.0
         self._stop_reason = ""
         self._daemon_trouble = False
-        self._thread = threading.Thread(target=self._run, name="hpcsampler", daemon=True)
+        self._ended = threading.Event()
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread. It takes no signals: those that the program blocks to wait for would find it open."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+        try:
+            # None of `threading`'s: a program that joins all threads that it finds there would wait for ever, and one
+            # that traces or profiles them would trace this one.
+            _thread.start_new_thread(self._run, ())
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self, reason: str, wait_s: float) -> None:
         """Let what is recorded leave, and end the thread; gives up waiting after `wait_s` seconds."""
         self._stop_reason = reason
         _events.wake()
-        self._thread.join(wait_s)
+        self._ended.wait(wait_s)
 
     # ---- the thread ---------------------------------------------------------------------------------------------
 
@@ -90,6 +100,8 @@ class Sender:
             _events.record(False)
             if not self._stop_reason:
                 print(f"hpcsampler stops sampling this process: {type(error).__name__}: {error}", file=sys.stderr)
+        finally:
+            self._ended.set()
 
     def _send_until_stopped(self) -> None:
         settings = self._settings
@@ -125,6 +137,7 @@ class Sender:
                     self._ensure_daemon(2.0)
             # A program that has run for a moment only may not be connected yet.
             if dealer.poll(_LAST_WAIT_MS, zmq.POLLOUT):
+                self._next_sign_s = 0.0  # the time until here, also without events
                 self._flush(dealer, time.monotonic())
                 self._send(dealer, messages.Bye(self._rank_key, self._next(), self._stop_reason))
         finally:

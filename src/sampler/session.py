@@ -61,6 +61,8 @@ class Session:
         if not settings.daemon.startswith("ipc://"):
             runtime.prepare(directory)
         _events.open_ring(settings.ring_events)
+        while _events.drain():
+            pass  # what a former session could not send is not of this one
         cost_ns = _events.event_cost_ns()
         _events.set_driver(threading.get_ident())
         if cls._hooks is None:

@@ -273,3 +273,60 @@ def test_odd_arguments_never_reach_the_training(tmp_path: Path) -> None:
         print("alive")
     """)
     assert (code, out) == (0, "alive\n"), err
+
+
+def test_a_signal_that_the_program_blocks_to_wait_for_finds_no_thread_of_ours(tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, """
+        import signal
+        hpcsampler.attach(daemon="never", strict=True)
+        time.sleep(0.1)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.1)
+        print(signal.sigwait({signal.SIGUSR1}) == signal.SIGUSR1)
+    """)
+    assert (code, out, err) == (0, "True\n", "")
+
+
+def test_what_a_former_session_could_not_send_is_none_of_the_next(tmp_path: Path) -> None:
+    process = start(tmp_path, """
+        hpcsampler.attach(daemon="never", strict=True)
+        for _ in range(1500):
+            with hpcsampler.step(): pass
+        hpcsampler.detach()
+        print("detached", flush=True); sys.stdin.readline()
+        hpcsampler.attach(daemon="never", strict=True)
+        with hpcsampler.step(): pass
+    """, stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "detached\n"
+    with Capture(tmp_path) as capture:
+        process.communicate("\n", timeout=30)
+        rank = capture.only_rank()
+    assert rank.timeline().steps == 1
+
+
+def test_the_time_until_the_end_is_told_also_without_events(tmp_path: Path) -> None:
+    with Capture(tmp_path) as capture:
+        code, out, _ = run(tmp_path, """
+            hpcsampler.attach(daemon="never", strict=True)
+            with hpcsampler.step(): pass
+            time.sleep(1.6)
+            print(time.monotonic_ns())
+        """)
+        assert code == 0
+        rank = capture.only_rank()
+    assert rank.batches[-1].watermark_ns >= int(out)
+
+
+def test_a_program_that_joins_all_threads_ends(tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, """
+        threading.settrace(lambda *_: print("traced"))
+        hpcsampler.attach(daemon="never", strict=True)
+        with hpcsampler.step(): pass
+        time.sleep(0.5)
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread(): thread.join()
+        print(threading.active_count())
+    """)
+    assert (code, out, err) == (0, "1\n", "")

@@ -73,6 +73,27 @@ def test_goodbye_is_exited_and_a_second_attach_is_back(viewer, join) -> None:
     viewer.until(lambda s: find(s, 0)["state"] == "starting", "back")
 
 
+def test_a_program_that_execs_another_is_one_rank(viewer, daemon, tmp_path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("""
+import os, sys, time, hpcsampler
+assert hpcsampler.attach(daemon="never", rank=5, strict=True)
+with hpcsampler.step():
+    time.sleep(0.5)
+if len(sys.argv) == 1:
+    os.execv(sys.executable, [sys.executable, __file__, "again"])
+sys.stdin.read()
+""")
+    environment = {**os.environ, "HPCSAMPLER_RUNTIME_DIR": str(daemon.directory.path)}
+    with subprocess.Popen([sys.executable, program], env=environment, stdin=subprocess.PIPE) as process:
+        snapshot = viewer.until(
+            lambda s: len(s["ranks"]) == 2 and s["ranks"][0]["state"] == "exited", "the first is gone",
+        )
+        assert snapshot["ranks"][1]["state"] not in {"exited", "killed"}
+        assert process.stdin is not None
+        process.stdin.close()
+
+
 def test_the_framework_is_learned_from_a_later_hello(viewer, context, daemon, join) -> None:
     join(0, key="k", framework="")
     viewer.until(lambda s: find(s, 0), "here")

@@ -26,12 +26,13 @@ PROGRAMS = (
 
 def output(directory: Path, *arguments: str | Path) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], env=environment(directory), stdout=subprocess.PIPE, text=True, timeout=280,
+        [sys.executable, *arguments], env=environment(directory), stdout=subprocess.PIPE, text=True, timeout=400,
         check=True,
     )
     return done.stdout
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("programs", PROGRAMS, ids=lambda programs: programs[0])
 def test_results_are_the_same_to_the_bit(programs: tuple[str, ...], tmp_path: Path) -> None:
     program = ",".join(programs)

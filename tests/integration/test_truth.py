@@ -28,7 +28,7 @@ def outcome(group: int) -> dict[str, tuple[RankCapture, list[dict[str, Any]]]]:
     ways = list(names.WAYS)[group * TOGETHER : (group + 1) * TOGETHER]
     with tempfile.TemporaryDirectory() as directory, Capture(Path(directory)) as capture:
         done = subprocess.run(
-            [sys.executable, WORKLOAD, *ways], env=environment(Path(directory)), stdout=subprocess.PIPE, timeout=280,
+            [sys.executable, WORKLOAD, *ways], env=environment(Path(directory)), stdout=subprocess.PIPE, timeout=800,
             check=True,
         )
         capture.wait_for(lambda: len([rank for rank in capture.ranks.values() if rank.bye]) == len(ways))
@@ -39,6 +39,7 @@ def outcome(group: int) -> dict[str, tuple[RankCapture, list[dict[str, Any]]]]:
     }
 
 
+@pytest.mark.timeout(900)  # the first way of a group runs them all
 @pytest.mark.parametrize("way", names.WAYS)
 def test_input_share_and_steps(way: str) -> None:
     rank, lines = outcome(list(names.WAYS).index(way) // TOGETHER)[way]
@@ -52,7 +53,11 @@ def test_input_share_and_steps(way: str) -> None:
             steps = whole.evaluation_steps if way in names.EVALUATES else whole.steps
             assert steps == line["steps"], line
             measured = rank.between(*line["measured_ns"])
-            errors.append(measured.share(Phase.INPUT) - line["blocked_s"] / (measured.wall_ns / 1e9))
+            # At least what was injected, at most what the pipeline takes here by itself besides.
+            least = line["blocked_s"] / (measured.wall_ns / 1e9)
+            most = least + line["own_s"] / (measured.wall_ns / 1e9)
+            share = measured.share(Phase.INPUT)
+            errors.append(share - min(max(share, least), most))
         # A machine that is busy with something else makes the pipeline slower than it is by itself, now and then.
         # What is attributed wrongly is wrong in each round.
         assert min(errors, key=abs) == pytest.approx(0, abs=0.02), (wait_ms, errors)

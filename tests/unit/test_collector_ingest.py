@@ -11,6 +11,7 @@ import pytest
 from hpcsampler.collector import ingest, ranks
 from hpcsampler.protocol.messages import MAX_MESSAGE_BYTES, Bye, Events, Names, encode
 from hpcsampler.protocol.phases import Kind, Phase
+from hpcsampler.sampler import names as sampler_names
 from tests.support.ranks import event, hello, steps
 
 S = 10**9
@@ -190,6 +191,17 @@ def test_names_are_bounded(node: Node) -> None:
     assert max(map(len, node.rank.phase_names.values())) == ingest.TEXT_MOST
 
 
+def test_of_iterators_without_end_each_has_a_key_and_the_first_and_latest_have_names(node: Node) -> None:
+    names = sampler_names.Names()
+    keys = [names.iterator(f"data {i}") for i in range(3000)]
+    assert len(set(keys)) == 3000
+    for made in (names.announced()[2], {**names.announced()[2], keys[-1] + 1: "another"}):
+        node.take(encode(Names("r0", 0, {}, dict(list(made.items())[-ingest.NAMES_MOST:]))))
+    known = node.rank.iterator_names
+    assert len(known) == ingest.NAMES_MOST
+    assert (known[keys[1]], known[keys[-1]], known[keys[-1] + 1]) == ("data 1", "data 2999", "another")
+
+
 @pytest.mark.parametrize(
     ("frames", "reason"),
     [
@@ -222,3 +234,11 @@ def test_no_bytes_raise(node: Node) -> None:
             message[rng.randrange(len(message))] = rng.randrange(256)
         node.take(bytes(message[: rng.randrange(len(message) + 1)]), now_ns=time.monotonic_ns())
     assert sum(node.ingest.rejected.values()) > 1000
+
+
+def test_a_full_hold_costs_its_rank_no_time(node: Node) -> None:
+    for ordinal in range(ingest.HELD_MESSAGES):
+        node.events(ordinal, event(NOW, Phase.STEP, Kind.POINT), watermark=NOW, peer=b"p1", key="r1")
+    begin = time.process_time()
+    node.take(encode(hello(1, key="r1", attach_ns=NOW, monotonic_ns=NOW)), peer=b"p1")
+    assert time.process_time() - begin < 0.5

@@ -154,6 +154,50 @@ def test_two_iterators_that_alternate_are_one_step() -> None:
     assert ms(timeline)[Phase.INPUT] == 91
 
 
+def test_two_iterators_that_both_train_are_one_step_while_they_alternate() -> None:
+    script = Script().trains(0, 1).trains(0, 2)
+    for t in (0, 100, 200):
+        script.wait(t, t + 10, key=1).wait(t + 50, t + 60, key=2)
+    timeline = script.wait(300, 301, key=1, got=0).over(301, 2).fold(301)
+    assert timeline.steps == 3
+    assert ms(timeline)[Phase.INPUT] == 61
+
+
+def test_two_iterators_of_one_function_that_trains_are_one_step() -> None:
+    g = Flag.GRAPH
+    script = Script().trains(0, 1).trains(0, 2)
+    for t in (0, 100, 200):
+        script.wait(t, t + 10, key=1, flags=g).wait(t + 50, t + 60, key=2, flags=g).over(t + 90, 1).over(t + 90, 2)
+    assert script.fold(300).steps == 3
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_training_loop_that_was_left_does_not_swallow_the_steps_of_the_next(others: int) -> None:
+    script = Script().trains(0, 1).trains(0, 2).trains(0, 3).wait(0, 10, key=1)  # left, and its iterator is kept
+    for t in (100, 200, 300, 400):
+        for key in range(2, 2 + others):
+            script.wait(t + 10 * key, t + 10 * key + 5, key=key)
+    assert script.wait(500, 501, key=2, got=0).over(502, 3).over(503, 1).fold(600).steps == 1 + 4
+
+
+def test_an_error_on_another_thread_ends_the_waits_of_the_graph_that_it_came_from() -> None:
+    script = Script().trains(0, 1).begin(0, Phase.INPUT, 1, Flag.GRAPH).begin(5, Phase.INPUT, 2, Flag.GRAPH)
+    script.end(10, Phase.INPUT, 2, 0, Flag.GRAPH | Flag.ABORT).end(30, Phase.INPUT, 1, 1, Flag.GRAPH).over(40, 1)
+    timeline = script.fold(100)
+    assert ms(timeline) == {Phase.INPUT: 30, Phase.STEP: 10, Phase.HOST: 60}
+
+
+def test_sources_without_end_lose_no_step_and_no_wait() -> None:
+    script = Script()
+    for key in range(1, 1001):
+        t = key * 10
+        script.trains(t, key).wait(t, t + 2, key=key).wait(t + 5, t + 6, key=key).wait(t + 8, t + 8, key=key, got=0)
+    timeline = script.fold(10020)
+    assert timeline.steps == 2000
+    assert ms(timeline)[Phase.INPUT] == 3000
+    assert timeline.details_ns()[Phase.INPUT, 1000] == 3 * MS
+
+
 def test_what_was_consumed_before_the_training_counts_no_steps_once_that_is_known() -> None:
     script = Script().wait(0, 1, key=1).wait(10, 11, key=1).wait(20, 21, key=1, got=0)
     assert script.fold(30).steps == 2

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .patches import Patches
 
 
-_TRAINS = "_hpcsampler_trains"
+_TRAINS, _SITES = "_hpcsampler_trains", "_hpcsampler_sites"
 
 
 class FunctionHooks:
@@ -53,6 +53,7 @@ class FunctionHooks:
                 self._note_training(ops.get_default_graph())
                 graph = self._marks.graph()
                 if graph is not None:
+                    self._note_sites(self._marks.sites_of(graph))
                     tensors = self._nest.flatten(outputs, expand_composites=True)
                     self._marks.place_ends(graph, [t for t in tensors if hasattr(t, "op")])
                 return outputs
@@ -72,7 +73,7 @@ class FunctionHooks:
     def _call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A function that computes gradients makes whatever iterator it is fed from a training one, also a new one."""
         self._call_code = getattr(original, "__code__", None)
-        return _events.watched_call(original, _TRAINS, self._marks.train)
+        return _events.watched_call(original, _TRAINS, self._marks.train, _SITES)
 
     def _functions_being_traced(self) -> Iterator[Any]:
         """The `tf.function`s that are being called, innermost first. Walks the stack: only for while tracing."""
@@ -91,7 +92,7 @@ class FunctionHooks:
         def gradient(*args: Any, **kwargs: Any) -> Any:
             if not executing_eagerly():
                 marks.gradient_in(ops.get_default_graph())
-            elif source := _events.last_source():
+            elif source := _events.training_source():
                 marks.train(source)
             return original(*args, **kwargs)
 
@@ -109,9 +110,18 @@ class FunctionHooks:
             if not self._marks.feeds_itself(graph) and (source := _events.last_source()):
                 self._marks.train(source)
 
+    def _note_sites(self, keys: list[int]) -> None:
+        """A graph that gets elements from these has been traced, by the functions that are being called."""
+        if keys:
+            for function in self._functions_being_traced():
+                object.__setattr__(function, _SITES, tuple({*getattr(function, _SITES, ()), *keys}))
+
     @staticmethod
     def _error(original: Callable[..., Any]) -> Callable[..., Any]:
-        """An error that comes out of a graph (the end of the data is one) has skipped the marks after it."""
+        """An error that comes out of a graph (the end of the data is one) has skipped the marks after it.
+
+        Of another thread's errors it is not known out of which graph they come: see `watched_call`.
+        """
         phase, kind, flag = int(Phase.INPUT), int(Kind.END), Flag.GRAPH | Flag.ABORT
 
         def init(error: Any, *args: Any, **kwargs: Any) -> None:

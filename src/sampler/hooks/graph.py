@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..names import Names
 
 OP = "HpcsamplerMark"
+_ANNOUNCED = 128
+"""Roles that are repeated, the latest: half of the sources that a daemon remembers."""
 
 
 class GraphMarks:
@@ -47,8 +49,8 @@ class GraphMarks:
         self._done: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
         self.unavailable = ""
         """Why no mark can be placed in this TensorFlow; empty if they can."""
-        self.trained: set[int] = set()
-        """Keys of the sources that gradients are computed from."""
+        self.trained: dict[int, None] = {}
+        """Keys of the sources that gradients are computed from, oldest first."""
 
     # ---- where marks may be placed ------------------------------------------------------------------------------
 
@@ -152,13 +154,13 @@ class GraphMarks:
     def train(self, key: int) -> None:
         """Gradients are computed from what this source yields."""
         if key not in self.trained:
-            self.trained.add(key)
-            self.announce_roles()
+            self.trained[key] = None
+            _announce_role(key)
 
     def announce_roles(self) -> None:
         """Say which sources train: once when it shows, and again now and then for a daemon that came later."""
-        for key in tuple(self.trained):
-            _events.emit(Phase.INPUT, Kind.POINT, key, ROLE_TRAIN)
+        for key in tuple(self.trained)[-_ANNOUNCED:]:
+            _announce_role(key)
 
     def function_of(self, graph: Any) -> Any:
         """The function that a branch or a loop body belongs to: both are graphs of their own."""
@@ -252,6 +254,10 @@ class GraphMarks:
             )
             self._acting[op.type] = acts
         return acts
+
+
+def _announce_role(key: int) -> None:
+    _events.emit(Phase.INPUT, Kind.POINT, key, ROLE_TRAIN)
 
 
 def _is_a(graph: Any, kind: str) -> bool:

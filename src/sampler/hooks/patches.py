@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,8 +39,11 @@ class Patches:
             self.missing.append(f"{getattr(owner, '__name__', owner)}.{name}")
             return False
         replacement = make(original)
-        with contextlib.suppress(AttributeError):  # a compiled function may take none
+        with contextlib.suppress(AttributeError, TypeError, ValueError):  # a compiled function may take, or have, none
             functools.update_wrapper(replacement, original)
+            if not hasattr(original, "__wrapped__"):
+                # `inspect.getfullargspec` does not follow wrappers: TensorFlow's errors pickle themselves by it.
+                replacement.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
         inherited = isinstance(owner, type) and name not in vars(owner)
         setattr(owner, name, replacement)
         self._done.append(_Patch(owner, name, original, replacement, inherited))
