@@ -17,6 +17,9 @@ import sys
 from ..protocol.phases import Flag, Kind, Phase
 
 
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
+
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident() nogil
 
@@ -76,7 +79,6 @@ cdef uint8_t PRODUCTIVE = Flag.PRODUCTIVE
 cdef uint8_t ABORTED = Flag.GRAPH | Flag.ABORT
 cdef uint16_t INPUT = Phase.INPUT
 cdef uint16_t STEP = Phase.STEP
-cdef object MOST = 2**63 - 1
 
 
 cdef inline uint8_t here() noexcept nogil:
@@ -297,15 +299,19 @@ cdef class Marks:
         if not hps_recording():
             return None
         cdef uint16_t phase
+        cdef int64_t whole
+        cdef int overflow = 0
         try:
             number = self.ids.get(name)
             phase = number if number is not None else self.register(name)
             if phase == 0:
                 return None
-            if type(value) is int and -MOST - 1 <= value <= MOST:
-                hps_emit(phase, POINT, here(), 0, <int64_t>value)
-            else:
-                hps_emit(phase, POINT, here() | FLOAT, 0, hps_float_bits(<double>float(value)))
+            if type(value) is int:
+                whole = PyLong_AsLongLongAndOverflow(value, &overflow)
+                if overflow == 0:
+                    hps_emit(phase, POINT, here(), 0, whole)
+                    return None
+            hps_emit(phase, POINT, here() | FLOAT, 0, hps_float_bits(<double>float(value)))
         except Exception as error:
             self.complain(error)
         return None

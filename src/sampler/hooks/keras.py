@@ -147,15 +147,11 @@ class KerasHooks:
 
     def _fit(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
-<<<<<<< HEAD
-            _events.set_driver(threading.get_ident())
+            driver = _events.set_driver(threading.get_ident(), trains=True)
             if model not in self._seen:
                 self._seen.add(model)
                 if getattr(model, "train_function", None) is not None and _TRACED_BEFORE not in self._notes:
                     self._notes.append(_TRACED_BEFORE)
-=======
-            driver = _events.set_driver(threading.get_ident(), trains=True)
->>>>>>> breaker
             try:
                 return original(model, *args, **kwargs)
             finally:
