@@ -14,15 +14,20 @@ class Row:
     baseline: str
     budget: str
     met: bool | None
-    """None: there is no budget for it."""
+    """None: there is no budget for it, or the interval is too wide to tell."""
     values: dict[str, float]
     """The numbers behind the text, for results.json."""
+
+
+def within(low: float, high: float, budget: float) -> bool | None:
+    """Whether an interval lies within a budget; None if it is so wide that it can't tell."""
+    return None if high - low > 2 * budget else high <= budget
 
 
 def markdown(rows: list[Row]) -> str:
     """The rows as a table."""
     lines = ["| what | measured | against | budget | met |", "|---|---|---|---|---|"]
     for row in rows:
-        verdict = "" if row.met is None else "yes" if row.met else "**no**"
+        verdict = "" if not row.budget else "can't tell" if row.met is None else "yes" if row.met else "**no**"
         lines.append(f"| {row.what} | {row.measured} | {row.baseline} | {row.budget} | {verdict} |")
     return "\n".join(lines)
