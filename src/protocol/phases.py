@@ -88,6 +88,3 @@ RESUMED = 0
 
 PRODUCTIVE_PHASES = frozenset({Phase.DEVICE, Phase.EVALUATION, Phase.STEP})
 """Goodput = time in these (and in user phases said to be productive) / covered time since attach."""
-
-
-PHASE_TEXT = {phase: phase for phase in Phase}

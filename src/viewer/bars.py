@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..protocol.phases import PHASE_TEXT, PRODUCTIVE_PHASES, Phase
+from ..protocol.phases import PRODUCTIVE_PHASES, Phase
 from .numbers import number
 from .style import Segment
 
@@ -53,7 +53,7 @@ def productive_share(shares: Mapping[str, float]) -> float | None:
 def letter_of(label: str) -> str:
     """The letter of a phase in a bar."""
     phase = PHASE_OF_LABEL.get(label)
-    return PHASE_TEXT[phase].letter if phase else _UNKNOWN_LETTER
+    return phase.letter if phase else _UNKNOWN_LETTER
 
 
 def style_of(label: str) -> str:

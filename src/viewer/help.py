@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..protocol.phases import PHASE_TEXT, PRODUCTIVE_PHASES
+from ..protocol.phases import PRODUCTIVE_PHASES
 from .bars import BAR_ORDER, style_of
 from .cells import Glyphs, fit, wrap
 from .history import BUCKET_S
@@ -68,13 +68,13 @@ def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
         lines.append(
             Line(
                 (
-                    Segment(f" {PHASE_TEXT[phase].letter} ", style_of(phase.label)),
+                    Segment(f" {phase.letter} ", style_of(phase.label)),
                     Segment(" " + fit(phase.label, _NAME_CELLS, glyphs)),
                     Segment(
                         fit("productive" if productive else "stall", _NAME_CELLS, glyphs),
                         "good" if productive else "middle",
                     ),
-                    Segment(PHASE_TEXT[phase].meaning),
+                    Segment(phase.meaning),
                 ),
             ),
         )

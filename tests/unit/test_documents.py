@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcsampler import cli, errors
-from hpcsampler.protocol.phases import PHASE_TEXT, PRODUCTIVE_PHASES, Phase
+from hpcsampler.protocol.phases import PRODUCTIVE_PHASES, Phase
 from hpcsampler.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,8 +31,8 @@ def test_the_readme_has_every_phase_in_order():
     assert table(ROOT / "README.md", "phase") == [
         [
             f"`{phase.label}`",
-            PHASE_TEXT[phase].letter,
-            PHASE_TEXT[phase].meaning,
+            phase.letter,
+            phase.meaning,
             "productive" if phase in PRODUCTIVE_PHASES else "stall",
         ]
         for phase in Phase

@@ -118,16 +118,18 @@ class GraphMarks:
 
     def place_ends(self, graph: Any, tensors: Iterable[Any]) -> None:
         """At the end of a graph whose outputs are `tensors`: what is done with, and in a function, that it ends."""
+        done = self._done.pop(graph, [])
+        ended = [] if self.is_control_flow(graph) else self.sites_of(graph)
+        if not done and not ended:
+            return  # most graphs: nothing to look through all their ops for
         acting = self.acting_ops()
-        for key in self._done.pop(graph, []):
+        for key in done:
             self.place_done(key, acting)
-        if self.is_control_flow(graph):
-            return
         # Python gets the outputs of an outermost function all at once, so a mark may wait for all of them. Those of
         # a nested one may be used one by one.
         outermost = not isinstance(graph.outer_graph, self._func_graph.FuncGraph)
         results = [tensor for tensor in tensors if tensor.graph is graph] if outermost else []
-        for key in self.sites_of(graph):
+        for key in ended:
             self.place(Kind.END, key, phase=Phase.STEP, after=[*results, *acting])
 
     def gradient_in(self, graph: Any) -> None:
