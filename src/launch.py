@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from . import runtime
 from .errors import RuntimeDirectoryError
-from .ext import _events
+from .ext import _detach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -128,7 +128,7 @@ def _start(directory: RuntimeDirectory, linger_s: float | None) -> None:
     except FileNotFoundError:
         here = "/"
     with _log(directory.log) as log:
-        _events.start_detached(arguments, daemon_environment(os.environ, here), log)
+        _detach.start_detached(arguments, daemon_environment(os.environ, here), log)
 
 
 @contextmanager

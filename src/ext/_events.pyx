@@ -5,9 +5,7 @@ Nothing here imports a framework, zmq or numpy: `import hpcsampler` loads this m
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 import functools
@@ -39,14 +37,27 @@ cdef extern from "ring.h" nogil:
     void hps_ring_record(bint on)
     size_t hps_ring_drain(hps_event *out, size_t most)
     size_t hps_ring_backlog()
-    bint hps_ring_wait(uint64_t least_ns, uint64_t most_ns)
     void hps_ring_wake()
 
 cdef extern from "graph_mark.h":
     int hps_graph_mark_register(const char *library, char *error, size_t error_size)
 
-cdef extern from "detach.h" nogil:
-    int hps_start_detached(char **argv, char **envp, int output_fd)
+cdef extern from "courier.h" nogil:
+    ctypedef struct hps_courier:
+        uint64_t sequence
+        uint64_t next_sign_ns
+    int hps_courier_open(hps_courier *courier, const uint8_t *prefix, size_t size, double event_cost_ns)
+    void hps_courier_close(hps_courier *courier)
+    int hps_courier_bind(hps_courier *courier, const char *library, void *socket)
+    size_t hps_courier_pack(hps_courier *courier, const uint8_t **message)
+    void hps_courier_lose(hps_courier *courier)
+    void hps_courier_call(hps_courier *courier)
+    int hps_courier_carry(hps_courier *courier, uint64_t every_ns, uint64_t until_ns)
+    enum:
+        HPS_COURIER_DUE
+        HPS_COURIER_WOKEN
+        HPS_COURIER_BLOCKED
+        HPS_COURIER_READY
 
 cdef extern from *:
     """
@@ -139,22 +150,72 @@ def drain(size_t limit=65536):
     return buffer if taken == most else buffer[:taken * EVENT_BYTES]
 
 
-def wait(double least_s, double most_s):
-    """Sleep without the GIL until there are events, at least `least_s` and at most `most_s` seconds.
-
-    True if there are events. `wake()` ends it at once.
-    """
-    cdef uint64_t least = <uint64_t>(least_s * 1e9)
-    cdef uint64_t most = <uint64_t>(most_s * 1e9)
-    cdef bint ready
-    with nogil:
-        ready = hps_ring_wait(least, most)
-    return ready
-
-
 def wake():
-    """End the current or the next `wait()`."""
+    """End the current or the next `carry()` of the courier."""
     hps_ring_wake()
+
+
+DUE = HPS_COURIER_DUE
+WOKEN = HPS_COURIER_WOKEN
+BLOCKED = HPS_COURIER_BLOCKED
+READY = HPS_COURIER_READY
+
+
+cdef class Courier:
+    """Takes events out of the ring and sends them as `events` messages, without the GIL. Of one thread."""
+
+    cdef hps_courier courier
+
+    def __cinit__(self, bytes prefix, double event_cost_ns):
+        """prefix: the packed beginning of each message, up to and with the rank key. Counts from here on."""
+        if hps_courier_open(&self.courier, prefix, len(prefix), event_cost_ns) != 0:
+            raise MemoryError("no memory for a message of events")
+
+    def __dealloc__(self):
+        hps_courier_close(&self.courier)
+
+    def bind(self, str library, size_t socket):
+        """Send by the libzmq socket at this address, through the libzmq that the loaded `library` uses.
+
+        False if it can't be reached there: then `carry` only says when there is something to `pack`.
+        """
+        return hps_courier_bind(&self.courier, os.fsencode(library), <void *>socket) == 0
+
+    def next_sequence(self):
+        """The sequence number for a message that the courier does not send."""
+        self.courier.sequence += 1
+        return self.courier.sequence
+
+    def sign(self):
+        """Let the next `pack` make a message even without events: what is known holds until then."""
+        self.courier.next_sign_ns = 0
+
+    def pack(self):
+        """The next message, for the caller to send; empty if there is nothing to say."""
+        cdef const uint8_t *message
+        cdef size_t size = hps_courier_pack(&self.courier, &message)
+        return PyBytes_FromStringAndSize(<const char *>message, size) if size else b""
+
+    def lose(self):
+        """The message that was packed last could not be sent: its events count as dropped."""
+        hps_courier_lose(&self.courier)
+
+    def call(self):
+        """Let `carry` end, `WOKEN`, before it sends what is recorded from here on. From any thread, at no cost."""
+        hps_courier_call(&self.courier)
+
+    def carry(self, double every_s, double until_s):
+        """Send what comes, every `every_s` seconds, for `until_s` seconds: `DUE`. Before that:
+
+        `WOKEN` by `wake()`, or by `call()`; `BLOCKED`, if nobody is connected or takes more, and then all unsent events are still in
+        the ring; `READY`, if no socket is bound and there is something to pack.
+        """
+        cdef uint64_t every_ns = <uint64_t>(every_s * 1e9)
+        cdef uint64_t until_ns = hps_now_ns() + <uint64_t>(max(0.0, until_s) * 1e9)
+        cdef int outcome
+        with nogil:
+            outcome = hps_courier_carry(&self.courier, every_ns, until_ns)
+        return outcome
 
 
 # ---- writing ----------------------------------------------------------------------------------------------------
@@ -405,7 +466,7 @@ def timed_next(original, in_graph, context, str key_attribute, new_key, *, bint 
     return next_element
 
 
-# ---- TensorFlow and the world outside ---------------------------------------------------------------------------
+# ---- TensorFlow ---------------------------------------------------------------------------
 
 def register_graph_mark(str library):
     """Register the op `HpcsamplerMark` with the TensorFlow that this process has loaded from `library`.
@@ -415,31 +476,3 @@ def register_graph_mark(str library):
     cdef char error[256]
     if hps_graph_mark_register(os.fsencode(library), error, sizeof(error)) != 0:
         raise RuntimeError(error.decode(errors="replace"))
-
-
-def start_detached(list arguments, dict environment, int output_fd):
-    """Start a program that is no child of this process: no SIGCHLD, no zombie, unseen by the program's own `wait()`.
-
-    arguments[0] is a path. The program gets a session of its own, /dev/null as stdin, `output_fd` as stdout and
-    stderr, no other descriptor. Raises `OSError`.
-    """
-    cdef list keep = [os.fsencode(a) for a in arguments]
-    cdef list pairs = [os.fsencode(k) + b"=" + os.fsencode(v) for k, v in environment.items()]
-    cdef char **argv = <char **>calloc(len(keep) + 1, sizeof(char *))
-    cdef char **envp = <char **>calloc(len(pairs) + 1, sizeof(char *))
-    cdef Py_ssize_t i
-    cdef int error
-    try:
-        if argv == NULL or envp == NULL:
-            raise MemoryError
-        for i in range(len(keep)):
-            argv[i] = PyBytes_AS_STRING(keep[i])
-        for i in range(len(pairs)):
-            envp[i] = PyBytes_AS_STRING(pairs[i])
-        with nogil:
-            error = hps_start_detached(argv, envp, output_fd)
-    finally:
-        free(argv)
-        free(envp)
-    if error != 0:
-        raise OSError(error, os.strerror(error), arguments[0])

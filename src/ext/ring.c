@@ -86,7 +86,7 @@ size_t hps_ring_backlog(void) {
     return (size_t)(atomic_load_explicit(&hps_the_ring.head, memory_order_acquire) - tail);
 }
 
-bool hps_ring_wait(uint64_t least_ns, uint64_t most_ns) {
+int hps_ring_wait(uint64_t least_ns, uint64_t most_ns) {
     uint64_t end = hps_now_ns() + most_ns;
     for (;;) {
         struct pollfd wake = {.fd = wake_fd, .events = POLLIN};
@@ -96,13 +96,13 @@ bool hps_ring_wait(uint64_t least_ns, uint64_t most_ns) {
             uint64_t count;
             while (read(wake_fd, &count, sizeof count) < 0 && errno == EINTR) {
             }
-            return hps_ring_backlog() > 0;
+            return HPS_WAIT_WOKEN;
         }
         if (hps_ring_backlog() > 0) {
-            return true;
+            return HPS_WAIT_EVENTS;
         }
         if (hps_now_ns() >= end) {
-            return false;
+            return HPS_WAIT_EMPTY;
         }
     }
 }

@@ -95,9 +95,11 @@ size_t hps_ring_drain(hps_event *out, size_t most);
 /* Events in the ring, the unfinished ones included. */
 size_t hps_ring_backlog(void);
 
+enum { HPS_WAIT_EMPTY = 0, HPS_WAIT_EVENTS = 1, HPS_WAIT_WOKEN = 2 };
+
 /* Sleep until there are events, but at least `least_ns` and at most `most_ns`, or until hps_ring_wake.
- * True if there are events. Looks every `least_ns`, so that producers need not signal. */
-bool hps_ring_wait(uint64_t least_ns, uint64_t most_ns);
+ * Looks every `least_ns`, so that producers need not signal. */
+int hps_ring_wait(uint64_t least_ns, uint64_t most_ns);
 
 /* End the current or the next hps_ring_wait at once. */
 void hps_ring_wake(void);

@@ -25,6 +25,7 @@ MAX_RANK_KEY: Final = 64
 MAX_NOTES: Final = 64
 HEADER_ITEMS: Final = 4
 """Schema, type, rank_key and seq: what every message begins with."""
+EVENTS_ITEMS: Final = 9
 U64: Final = 1 << 64
 
 
@@ -110,6 +111,12 @@ class Bye:
 
 
 Message: TypeAlias = Hello | Events | Names | Bye
+
+
+def events_prefix(rank_key: str) -> bytes:
+    """How every `events` message of this rank begins, up to its seq: five `uint 64` and a `bin 32` complete it."""
+    header: bytes = msgpack.packb([SCHEMA, "events", rank_key])
+    return bytes([0x90 | EVENTS_ITEMS]) + header[1:]
 
 
 def encode(message: Message) -> bytes:

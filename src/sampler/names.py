@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import itertools
 import threading
+from typing import TYPE_CHECKING
 
 from ..protocol.phases import FIRST_USER_PHASE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MOST = 1024
 """Names of each kind that one process can have: a name made up anew for every step must not grow without end."""
 _LONGEST = 200
+
+
+def _nobody() -> None:
+    """Nobody is to be told."""
 
 
 class Names:
@@ -20,8 +28,14 @@ class Names:
         self.phases: dict[str, int] = {}
         self._iterators: dict[int, str] = {}
         self._iterators_made = 0
-        self.version = 0
-        """Grows with each new name: the sender announces them when it has changed."""
+        self.news = False
+        """There are names that were not announced yet."""
+        self.on_new: Callable[[], None] = _nobody
+        """Called with each new name, on whatever thread gives it: names are to be announced before they are used."""
+
+    def _new(self) -> None:
+        self.news = True
+        self.on_new()
 
     def phase(self, name: object) -> int:
         """The id of a phase or mark; 0 if there are too many already."""
@@ -33,7 +47,7 @@ class Names:
                     return 0
                 number = FIRST_USER_PHASE + len(self.phases)
                 self.phases[text] = number
-                self.version += 1
+                self._new()
             return number
 
     def iterator(self, label: str) -> int:
@@ -47,13 +61,14 @@ class Names:
             self._iterators_made += 1
             key = self._iterators_made
             self._iterators[key] = label[:_LONGEST]
-            self.version += 1
+            self._new()
             return key
 
-    def announced(self) -> tuple[int, dict[int, str], dict[int, str]]:
-        """`(version, {phase id: name}, {iterator key: label})`, for a `names` message."""
+    def announced(self) -> tuple[dict[int, str], dict[int, str]]:
+        """`({phase id: name}, {iterator key: label})`, for a `names` message; no news any more."""
         with self._lock:
-            return self.version, {number: name for name, number in self.phases.items()}, dict(self._iterators)
+            self.news = False
+            return {number: name for name, number in self.phases.items()}, dict(self._iterators)
 
     def renew_lock(self) -> None:
         """In a forked child: another thread may have held the lock at the fork."""

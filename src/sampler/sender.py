@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from .hooks import HookSet
     from .names import Names
 
-_IDLE_S = 1.0
-"""A rank that records nothing says so once a second: that its newest state still holds."""
-_HELLO_S = 2.0
+_HELLO_S = 4.0
 _HIGH_WATER = 64
 """Messages that may wait in the socket; beyond, events wait in the ring, and there the newest are dropped."""
 _LOST_S = 1.5
@@ -37,7 +35,6 @@ _LOST_S = 1.5
 _LAST_WAIT_MS = 80
 """How long the end waits for a connection, and half of that for the last messages to leave."""
 _BACK_OFF_MOST_S = 60.0
-_BATCH_EVENTS = 65536
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
 """Signals of a thread's own making."""
 
@@ -61,16 +58,11 @@ class Sender:
         self._settings = settings
         self._names = names
         self._hooks = hooks
-        self._event_cost_ns = event_cost_ns
         self._rank_key = secrets.token_hex(8)
         self._attach_ns = _events.now_ns()
-        self._dropped_before = _events.dropped()
-        self._emitted_before = _events.emitted()
-        self._sequence = 0
-        self._sent_events = 0
-        self._names_sent = 0
+        self._courier = _events.Courier(messages.events_prefix(self._rank_key), event_cost_ns)
+        names.on_new = self._courier.call
         self._next_hello_s = 0.0
-        self._next_sign_s = 0.0
         self._stop_reason = ""
         self._daemon_trouble = False
         self._ended = threading.Event()
@@ -120,26 +112,13 @@ class Sender:
             dealer.connect(
                 settings.daemon if settings.daemon.startswith("ipc://") else self._directory.events_address,
             )
-            lost_since: float | None = None
-            back_off_s = 1.0
-            while not self._stop_reason:
-                _events.wait(settings.flush_ms / 1000, _IDLE_S)
-                now = time.monotonic()
-                if _writable(dealer):
-                    lost_since, back_off_s = None, 1.0
-                    self._flush(dealer, now)
-                elif lost_since is None:
-                    lost_since = now
-                    self._next_hello_s = 0.0  # whoever answers next may be a new daemon
-                elif starts_daemon and now - lost_since > max(_LOST_S, back_off_s):
-                    back_off_s = min(back_off_s * 2, _BACK_OFF_MOST_S)
-                    lost_since = now
-                    self._ensure_daemon(2.0)
+            self._bind(dealer)
+            self._carry(dealer, starts_daemon=starts_daemon)
             # A program that has run for a moment only may not be connected yet.
             if dealer.poll(_LAST_WAIT_MS, zmq.POLLOUT):
-                self._next_sign_s = 0.0  # the time until here, also without events
+                self._courier.sign()  # the time until here, also without events
                 self._flush(dealer, time.monotonic())
-                self._send(dealer, messages.Bye(self._rank_key, self._next(), self._stop_reason))
+                self._send(dealer, messages.Bye(self._rank_key, self._courier.next_sequence(), self._stop_reason))
         finally:
             # A daemon that hangs must not hold up the exit.
             context.destroy(linger=_LAST_WAIT_MS // 2)
@@ -153,43 +132,51 @@ class Sender:
                 print(f"hpcsampler can't start its daemon: {error}", file=sys.stderr)
             self._daemon_trouble = True
 
+    def _bind(self, dealer: zmq.Socket[bytes]) -> None:
+        """Let the courier send without Python, where pyzmq's own libzmq can be reached. Elsewhere `_flush` sends."""
+        backend = getattr(sys.modules.get("zmq.backend.cython._zmq"), "__file__", None)
+        if backend:
+            self._courier.bind(backend, dealer.underlying)
+
+    def _carry(self, dealer: zmq.Socket[bytes], *, starts_daemon: bool) -> None:
+        """Send until stopped; a daemon that is gone is looked for, and started again if that is ours to do."""
+        every_s = self._settings.flush_ms / 1000
+        lost_since: float | None = None
+        back_off_s = 1.0
+        while not self._stop_reason:
+            now = time.monotonic()
+            if _writable(dealer):
+                lost_since, back_off_s = None, 1.0
+                self._flush(dealer, now)
+            elif lost_since is None:
+                lost_since = now
+                self._next_hello_s = 0.0  # whoever answers next may be a new daemon
+            elif starts_daemon and now - lost_since > max(_LOST_S, back_off_s):
+                back_off_s = min(back_off_s * 2, _BACK_OFF_MOST_S)
+                lost_since = now
+                self._ensure_daemon(2.0)
+            self._courier.carry(every_s, max(every_s, self._next_hello_s - now))
+
     def _flush(self, dealer: zmq.Socket[bytes], now: float) -> None:
+        """Send what there is: who we are every few seconds, new names, and then the events that use them."""
         if now >= self._next_hello_s:
             self._hooks.announce_roles()
             if self._send(dealer, self._hello()):
                 self._next_hello_s = now + _HELLO_S
-                self._names_sent = -1
-        if self._names.version != self._names_sent:
-            version, phases, iterators = self._names.announced()
-            if self._send(dealer, messages.Names(self._rank_key, self._next(), phases, iterators)):
-                self._names_sent = version
-        while True:
-            dropped = _events.dropped() - self._dropped_before
-            watermark_ns = _events.now_ns()
-            records = _events.drain(_BATCH_EVENTS)
-            count = len(records) // messages.EVENT_SIZE
-            if count == 0 and now < self._next_sign_s:
+                self._names.news = True
+        if self._names.news and not self._send(
+            dealer, messages.Names(self._rank_key, self._courier.next_sequence(), *self._names.announced()),
+        ):
+            self._names.news = True
+        for _ in range(_HIGH_WATER):
+            packed = self._courier.pack()
+            if not packed:
                 return
-            self._next_sign_s = now + _IDLE_S
-            overhead_ns = time.thread_time_ns() + int(
-                (_events.emitted() - self._emitted_before) * self._event_cost_ns,
-            )
-            sent = self._send(
-                dealer,
-                messages.Events(
-                    self._rank_key, self._next(), watermark_ns, self._sent_events, dropped, overhead_ns, records,
-                ),
-            )
-            if sent:
-                self._sent_events += count
-            else:
-                self._dropped_before -= count  # drained and not sent: lost here
-            if count < _BATCH_EVENTS:
+            try:
+                dealer.send(packed, zmq.DONTWAIT)
+            except zmq.Again:
+                self._courier.lose()
                 return
-
-    def _next(self) -> int:
-        self._sequence += 1
-        return self._sequence
 
     @staticmethod
     def _send(dealer: zmq.Socket[bytes], message: messages.Message) -> bool:
@@ -203,7 +190,7 @@ class Sender:
         identity = self._identity
         return messages.Hello(
             rank_key=self._rank_key,
-            seq=self._next(),
+            seq=self._courier.next_sequence(),
             pid=os.getpid(),
             start_ticks=_start_ticks(),
             uid=os.getuid(),

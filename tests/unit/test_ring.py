@@ -96,33 +96,6 @@ def test_a_forked_child_does_not_record_and_the_parent_loses_nothing() -> None:
     """)
 
 
-def test_waiting_ends_when_events_come_when_woken_and_when_time_is_up() -> None:
-    run("""
-        e.open_ring(64); e.record(True)
-        t = time.monotonic(); assert not e.wait(0.01, 0.1); assert 0.09 < time.monotonic() - t < 5
-        e.emit(4, 1); assert e.wait(0.01, 50)
-        e.drain()
-        threading.Timer(0.05, e.wake).start()
-        t = time.monotonic(); assert not e.wait(30, 60); assert time.monotonic() - t < 20
-    """)
-
-
-def test_a_detached_program_is_no_child() -> None:
-    run("""
-        r, w = os.pipe()
-        os.environ["X"] = "1"
-        script = 'sleep 0.1; echo "$A $$ $(ps -o ppid= -p $$)"'
-        e.start_detached(["/bin/sh", "-c", script], {"A": "b", "PATH": os.environ["PATH"]}, w)
-        os.close(w)
-        try: os.waitpid(-1, 0); raise SystemExit("it was a child")
-        except ChildProcessError: pass
-        name, pid, parent = os.read(r, 100).split()
-        assert name == b"b" and int(parent) != os.getpid()
-        try: e.start_detached(["/no/such/program"], {}, 1); raise SystemExit("no error")
-        except FileNotFoundError: pass
-    """)
-
-
 def test_only_powers_of_two_are_taken() -> None:
     from hpcsampler.ext import _events
 
