@@ -8,11 +8,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-import functools
 import os
 import sys
-
-from ..protocol.phases import Flag, Kind, Phase
 
 
 cdef extern from "Python.h":
@@ -20,6 +17,23 @@ cdef extern from "Python.h":
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident() nogil
+
+cdef extern from "phases.h" nogil:
+    const uint8_t BEGIN "HPS_BEGIN"
+    const uint8_t END "HPS_END"
+    const uint8_t POINT "HPS_POINT"
+    const uint8_t OTHER_THREAD "HPS_OTHER_THREAD"
+    const uint8_t GRAPH "HPS_GRAPH"
+    const uint8_t PRODUCTIVE "HPS_PRODUCTIVE"
+    const uint8_t EXACT "HPS_EXACT"
+    const uint8_t ABORT "HPS_ABORT"
+    const uint8_t FLOAT "HPS_FLOAT"
+    const uint16_t INPUT "HPS_INPUT"
+    const uint16_t STEP "HPS_STEP"
+    const uint16_t HOST "HPS_HOST"
+    const int64_t HPS_PAUSED
+    const int64_t HPS_RESUMED
+    const uint16_t HPS_FIRST_USER_PHASE
 
 cdef extern from "ring.h" nogil:
     ctypedef struct hps_event:
@@ -80,21 +94,13 @@ cdef extern from *:
 
 DEF EVENT_BYTES = 24
 
-cdef uint8_t BEGIN = Kind.BEGIN
-cdef uint8_t END = Kind.END
-cdef uint8_t POINT = Kind.POINT
-cdef uint8_t OTHER_THREAD = Flag.OTHER_THREAD
-cdef uint8_t EXACT = Flag.EXACT
-cdef uint8_t FLOAT = Flag.FLOAT
-cdef uint8_t PRODUCTIVE = Flag.PRODUCTIVE
-cdef uint8_t ABORTED = Flag.GRAPH | Flag.ABORT
-cdef uint16_t INPUT = Phase.INPUT
-cdef uint16_t STEP = Phase.STEP
-
 
 cdef inline uint8_t here() noexcept nogil:
     """The flag of the calling thread."""
     return 0 if PyThread_get_thread_ident() == hps_driver else OTHER_THREAD
+
+
+FIRST_USER_PHASE = HPS_FIRST_USER_PHASE
 
 
 # ---- the ring ---------------------------------------------------------------------------------------------------
@@ -110,6 +116,20 @@ def open_ring(size_t events):
 def record(bint on):
     """Start or stop recording. Not recording, an event costs one load and a branch."""
     hps_ring_record(on)
+
+
+def pause():
+    """Stop recording, and say so: the time until `resume()` is not covered."""
+    if hps_recording():
+        hps_emit(HOST, POINT, here(), 0, HPS_PAUSED)
+        hps_ring_record(False)
+
+
+def resume():
+    """Go on recording after `pause()`."""
+    if not hps_recording():
+        hps_ring_record(True)
+        hps_emit(HOST, POINT, here(), 0, HPS_RESUMED)
 
 
 def recording():
@@ -334,6 +354,8 @@ cdef class StepSpan:
 
 def decorated(span, function):
     """`function`, run inside `span` each time."""
+    import functools  # not with the module: every `import hpcsampler` would pay for it
+
     @functools.wraps(function)
     def inside(*args, **kwargs):
         with span:
@@ -418,7 +440,7 @@ def watched_call(original, str trains_attribute, train, str sites_attribute):
             return original(self, *args, **kwargs)
         except BaseException:
             for key in getattr(self, sites_attribute, ()):
-                hps_emit(INPUT, END, ABORTED, key, 0)
+                hps_emit(INPUT, END, GRAPH | ABORT, key, 0)
             raise
 
     return call

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "phases.h"
+
 typedef struct {
     uint64_t t_ns; /* CLOCK_MONOTONIC */
     int64_t value;
@@ -18,9 +20,6 @@ typedef struct {
 } hps_event;
 
 _Static_assert(sizeof(hps_event) == 24, "the event is 24 bytes on the wire");
-
-enum { HPS_BEGIN = 1, HPS_END = 2, HPS_POINT = 3, HPS_COUNTER = 4 };
-enum { HPS_OTHER_THREAD = 1, HPS_GRAPH = 2, HPS_PRODUCTIVE = 4, HPS_EXACT = 8, HPS_ABORT = 16, HPS_FLOAT = 32 };
 
 typedef struct {
     /* Vyukov's bounded queue: == position while free, position + 1 once written. */

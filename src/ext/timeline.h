@@ -4,23 +4,14 @@
 
 #include "ring.h"
 
-/* Where a nanosecond goes. 1 to 13 are the phases; see protocol/phases.py for the table. */
+/* Where a nanosecond goes: one of the phases, 1 to 13, or */
 enum {
-    HPS_UNCOVERED = 0, /* events were lost or recording was paused: not known, and said so */
-    HPS_CHECKPOINT = 1,
-    HPS_INPUT = 4,
-    HPS_USER = 9,
-    HPS_EVALUATION = 10,
-    HPS_STEP = 11,
-    HPS_STARTUP = 12,
-    HPS_HOST = 13,
+    HPS_UNCOVERED = 0,        /* events were lost or recording was paused: not known, and said so */
     HPS_USER_PRODUCTIVE = 14, /* precedence of HPS_USER, but productive */
     HPS_CATEGORIES = 16,
 };
 
 enum {
-    HPS_FIRST_USER_PHASE = 1024,
-    HPS_ROLE_TRAIN = 1,
     HPS_SLOT_NS = 100000000, /* windows are sums of slots of 100 ms, aligned on CLOCK_MONOTONIC, so on all ranks alike */
     HPS_SLOTS = 128,
     HPS_OPEN_MOST = 64,

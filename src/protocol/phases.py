@@ -2,9 +2,7 @@
 
 At each instant the open phase with the lowest number wins; what no phase covers is `HOST`. The order follows
 XProf's event precedence (an all-reduce that overlaps an input wait counts as input), with checkpoint, compile,
-callback and straggler added.
-
-Nothing here may import more than `enum`: a training script that imports hpcsampler imports this.
+callback and straggler added. `ext/phases.h` has the numbers, too.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import _thread
 
 from ..ext import _events
-from ..protocol.phases import Kind, Phase
 from .names import Names
 
 TYPE_CHECKING = False  # importing `typing` would cost a third of the whole import; type checkers know this name
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _names = Names()
 _spans: dict[tuple[str, bool], _events.Span] = {}
 _session: Session | None = None
-_lock = threading.RLock()
+_lock = _thread.RLock()
 
 
 def _complain(error: Exception) -> None:
@@ -81,16 +80,14 @@ def detach() -> None:
 
 def pause() -> None:
     """Stop recording, at the cost of a load and a branch per event; hooks stay in place."""
-    if _session is not None and _events.recording():
-        _events.emit(Phase.HOST, Kind.POINT, 0, 1)
-        _events.record(False)
+    if _session is not None:
+        _events.pause()
 
 
 def resume() -> None:
     """Go on recording after `pause()`."""
-    if _session is not None and not _events.recording():
-        _events.record(True)
-        _events.emit(Phase.HOST, Kind.POINT, 0, 0)
+    if _session is not None:
+        _events.resume()
 
 
 if TYPE_CHECKING:
@@ -131,5 +128,5 @@ def _forget() -> None:
     """In a forked child: it is not attached, whatever its parent was."""
     global _session, _lock  # noqa: PLW0603 - of the process
     _session = None
-    _lock = threading.RLock()
+    _lock = _thread.RLock()
     _names.renew_lock()

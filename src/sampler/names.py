@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
-import threading
-from typing import TYPE_CHECKING
 
-from ..protocol.phases import FIRST_USER_PHASE
+from ..ext import _events
 
+TYPE_CHECKING = False  # see api.py
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,7 +24,7 @@ class Names:
     """Hands out ids and keeps their names for the daemon. Safe from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = _thread.allocate_lock()
         self.phases: dict[str, int] = {}
         self._iterators: dict[int, str] = {}
         self._iterators_made = 0
@@ -45,7 +45,7 @@ class Names:
             if number is None:
                 if len(self.phases) >= _MOST:
                     return 0
-                number = FIRST_USER_PHASE + len(self.phases)
+                number = _events.FIRST_USER_PHASE + len(self.phases)
                 self.phases[text] = number
                 self._new()
             return number
@@ -72,4 +72,4 @@ class Names:
 
     def renew_lock(self) -> None:
         """In a forked child: another thread may have held the lock at the fork."""
-        self._lock = threading.Lock()
+        self._lock = _thread.allocate_lock()

@@ -195,7 +195,7 @@ def test_of_iterators_without_end_each_has_a_key_and_the_first_and_latest_have_n
     names = sampler_names.Names()
     keys = [names.iterator(f"data {i}") for i in range(3000)]
     assert len(set(keys)) == 3000
-    for made in (names.announced()[2], {**names.announced()[2], keys[-1] + 1: "another"}):
+    for made in (names.announced()[1], {**names.announced()[1], keys[-1] + 1: "another"}):
         node.take(encode(Names("r0", 0, {}, dict(list(made.items())[-ingest.NAMES_MOST:]))))
     known = node.rank.iterator_names
     assert len(known) == ingest.NAMES_MOST
