@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _measure(only: str, seconds: float) -> list[Row]:
-    from . import events, node, training
+    from . import events, node, sending, training
 
     parts: dict[str, Callable[[], Row | list[Row]]] = {
         "import": events.start_up,
@@ -49,6 +49,7 @@ def _measure(only: str, seconds: float) -> list[Row]:
         "python": events.from_python,
         "marks": training.graph_marks,
         "training": lambda: training.whole_training(seconds),
+        "sender": sending.sender,
         "daemon": node.daemon_at_work,
         "limit": node.daemon_at_its_limit,
         "top": node.screen,
