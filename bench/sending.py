@@ -52,6 +52,7 @@ def sender(rounds: int = 6) -> Row:
     return Row(
         "the sampler's threads in a rank, ~100 steps/s (sender, ZeroMQ)",
         f"{share.middle:.3%} of a core [{share.low:.3%}, {share.high:.3%}]",
-        f"a thread that wakes ten times a second and does nothing ({median(bares):.3%})", "≤ 0.1 %", share.high <= 0.001,
+        f"a thread that wakes ten times a second and does nothing ({median(bares):.3%})",
+        "≤ 0.1 %", share.high <= 0.001,
         {"share": share.middle, "low": share.low, "high": share.high, "bare": median(bares)},
     )
