@@ -51,6 +51,23 @@ def test_help_loads_nothing_heavy():
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_does_not_load_the_others(command):
+    """`top` has half a second to its first frame, and `run` is in the way of every rank's start."""
+    program = (
+        "import sys\n"
+        "from hpcsampler.cli import main\n"
+        "try:\n"
+        f"    main([{command!r}, '--help'])\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "loaded = [name.rpartition('.')[2] for name in sys.modules if name.startswith('hpcsampler.commands.')]\n"
+        "print(loaded, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == f"[{command!r}]\n"
+
+
 def test_a_reader_that_has_gone_is_no_error():
     command = f"{sys.executable} -m hpcsampler doctor --json | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
