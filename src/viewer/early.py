@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from .frame import compose
 from .history import History
 from .source import made_at_ns
-from .style import to_ansi, to_text
+from .style import to_ansi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,8 +57,7 @@ def _paint(snapshot: Snapshot, view: View, *, color: bool) -> str:
     cells, height = os.get_terminal_size(sys.stdout.fileno())
     age_s = (now - made_ns) / 1e9
     view = replace(view, width=cells, height=height, age_s=age_s, history=history, until=history.bucket)
-    lines = compose(snapshot, view).lines
-    return (to_ansi(lines) if color else to_text(lines)).removesuffix("\n")  # the last line's would scroll
+    return to_ansi(compose(snapshot, view).lines, color=color).removesuffix("\n")  # the last line's would scroll
 
 
 def _write(text: str) -> None:
