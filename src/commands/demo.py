@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from argparse import ArgumentTypeError
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from .. import launch, runtime
 from ..demo.folder import DemoFolder, remove_left_over
 from ..demo.images import default_folder, image_set
-from ..errors import HpcsamplerError, UsageError
+from ..errors import HpcsamplerError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace, _SubParsersAction
@@ -50,16 +52,26 @@ def add_parser(subparsers: _SubParsersAction[ArgumentParser]) -> ArgumentParser:
         description="Train on real images in two ranks, one of them with a slow input pipeline, with top in front."
         " Without a terminal it prints a few frames and ends.",
     )
-    parser.add_argument("--seconds", type=float, help="how long to watch (default: until q, without a terminal 25)")
+    parser.add_argument(
+        "--seconds", type=_seconds, help="how long to watch (default: until q, without a terminal 25)",
+    )
     parser.add_argument("--data", type=Path, default=default_folder(os.environ), help="folder of the images (9 MB)")
     return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ArgumentTypeError(f"{text!r} is no time: write seconds above 0")
+    return seconds
 
 
 def run(arguments: Namespace) -> int:
     """Run the demo; leaves nothing behind but the images, and after a failure the logs."""
     seconds = arguments.seconds
-    if seconds is not None and not 0 < seconds < float("inf"):
-        raise UsageError(f"--seconds is {seconds:g}: write a number above 0")
     _need_modules()
     in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and importlib.util.find_spec("textual") is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -134,7 +146,7 @@ class Scene:
 
     def show_top(self, seconds: float | None) -> None:
         """`top` in the terminal, until the user has seen enough."""
-        top = subprocess.Popen(self._top(), preexec_fn=self._tied)  # noqa: PLW1509 - this process has one thread
+        top = subprocess.Popen(self._top(), env=self.environment, preexec_fn=self._tied)  # noqa: PLW1509 - this process has one thread
         deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
         try:
             while top.poll() is None and time.monotonic() < deadline:
@@ -158,7 +170,9 @@ class Scene:
         for _ in range(FRAMES):
             deadline = time.monotonic() + seconds / FRAMES
             self._wait(lambda: time.monotonic() >= deadline, seconds + _START_S)  # noqa: B023 - called at once
-            frame = subprocess.run(self._top("--once"), check=False, stdout=subprocess.PIPE, text=True)
+            frame = subprocess.run(
+                self._top("--once"), env=self.environment, check=False, stdout=subprocess.PIPE, text=True,
+            )
             if frame.returncode != 0:
                 raise HpcsamplerError(f"top --once ended with exit code {frame.returncode}")
             print(f"\n{frame.stdout.rstrip()}", flush=True)
@@ -193,7 +207,7 @@ class Scene:
 
     def _both_train(self) -> bool:
         """Whether both have steps in the window."""
-        asked = subprocess.run(self._top("--json"), check=False, capture_output=True, text=True)
+        asked = subprocess.run(self._top("--json"), env=self.environment, check=False, capture_output=True, text=True)
         try:
             ranks = json.loads(asked.stdout)["ranks"] if asked.returncode == 0 else []
         except (ValueError, KeyError):

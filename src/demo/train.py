@@ -87,7 +87,7 @@ def convnet() -> Any:
 
 def main() -> int:
     """Train for --epochs, or until something ends it."""
-    parser = ArgumentParser(prog="python -m hpcsampler.demo.train", description=__doc__)
+    parser = ArgumentParser(prog="python -m hpcsampler.demo.train", description=__doc__, allow_abbrev=False)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--world-size", type=int, default=2)
     parser.add_argument("--pipeline", choices=("fast", "slow"), default="fast")

@@ -184,4 +184,6 @@ def test_a_time_that_can_not_be_is_one_line(capsys, seconds):
     except SystemExit as left:
         code = left.code
     assert code == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    said = capsys.readouterr().err
+    assert f"--seconds: {seconds!r} is no time: write seconds above 0 (see hpcsampler demo --help)" in said
+    assert len(said.splitlines()) == 1
