@@ -104,7 +104,6 @@ _MISSES = """## Where a budget is missed, and why
   `enum` and `contextlib` are most of the rest.
 - **Daemon, CPU**: 0.9 % in the quietest run, more under neighbours' load. About 560 calls of NVML a second for 8 GPUs
   at 10 Hz are a third of it.
-- **`top`, first frame**: importing Textual takes 0.27 s of CPU, and the first snapshot may be 0.2 s away.
 """
 
 

@@ -185,7 +185,7 @@ def _one_screen(directory: Path, seconds: float) -> tuple[float, float, float]:
 def _publish(publisher: snapshots.Publisher, stop: threading.Event) -> None:
     while not stop.is_set():
         publisher.publish()
-        time.sleep(0.2)
+        publisher.rest(0.2)
 
 
 class _Load:
