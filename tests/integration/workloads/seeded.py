@@ -221,7 +221,7 @@ def errors_reach_the_program() -> list[Any]:
 
 def main() -> None:
     for program in sys.argv[1].split(","):
-        keras.utils.clear_session()
+        keras.backend.clear_session()
         keras.utils.set_random_seed(7)
         digest = hashlib.sha256()
         for part in globals()[program]():
