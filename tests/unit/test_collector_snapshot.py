@@ -114,10 +114,29 @@ def test_lost_time_lowers_coverage_and_moves_no_share(told: Told) -> None:
     assert rank["steps_per_s"] == pytest.approx(10, rel=0.03)
 
 
+def test_after_a_restart_steps_are_unknown_and_totals_are_of_the_time_that_is_known(told: Told) -> None:
+    told.state.older = True
+    told.count = 5_000  # what a former daemon had
+    told.now += 600 * S
+    told.train(4, input_ns=20 * MS, step_ns=80 * MS)
+    rank = told.snapshot()
+    assert not {"step", "evaluation_steps"} & set(rank)
+    assert (rank["earlier"], rank["dropped"], rank["events"]) == (5_000, 0, 160)
+    assert rank["known_since_s"] == pytest.approx(4)
+    assert sum(rank["totals_s"].values()) == pytest.approx(4, abs=1e-6)
+    assert rank["goodput"] == pytest.approx(0.8, abs=0.01)
+    assert rank["steps_per_s"] == pytest.approx(10, rel=0.03)
+
+
+def test_a_rank_that_is_known_from_its_attach_says_nothing_of_before(told: Told) -> None:
+    told.train(1, input_ns=20 * MS, step_ns=80 * MS)
+    assert not {"earlier", "known_since_s"} & set(told.snapshot())
+
+
 def test_before_its_first_step_a_rank_is_starting_and_after_hello_alone_knows_no_time(told: Told) -> None:
     rank = told.snapshot()
     assert (rank["state"], rank["phases"], rank["coverage"]) == ("starting", {}, 0.0)
-    assert not {"goodput", "steps_per_s", "step_ms", "open_phase", "top_cause"} & set(rank)
+    assert not {"step", "goodput", "steps_per_s", "step_ms", "open_phase", "top_cause"} & set(rank)
     told.tell(b"")
     rank = told.snapshot()
     assert rank["state"] == "starting"
