@@ -118,10 +118,12 @@ def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> 
     _add_since_attach(found, state, timeline)
     _add_window(found, state, timeline)
     category, _, _, since_ns = timeline.open_phase()
-    if category != UNCOVERED:
-        found["open_phase"] = {
-            "phase": _LABELS[category], "since_s": (timeline.now_ns - since_ns) / 1e9,
-        }
+    if category != UNCOVERED and state.ending != "exited":
+        until_ns = timeline.now_ns
+        if state.ending == "killed" and state.dead_since_ns is not None:
+            # What it was killed in was open until then, not only until its last message.
+            until_ns = max(until_ns, state.dead_since_ns)
+        found["open_phase"] = {"phase": _LABELS[category], "since_s": (until_ns - since_ns) / 1e9}
     if timeline.paused:
         found["paused"] = True
 

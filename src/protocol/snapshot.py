@@ -29,7 +29,11 @@ class StepTimes(TypedDict):
 
 
 class OpenPhase(TypedDict):
-    """What the rank is in at the moment of its newest data, and for how long without a break, in seconds."""
+    """What the rank is in at the moment of its newest data, and for how long without a break, in seconds.
+
+    Of a killed rank: what it was in last, and how long that had lasted when its process was gone, as far as that
+    could be seen. Of one that has exited there is none.
+    """
 
     phase: str
     since_s: float

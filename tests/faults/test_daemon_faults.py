@@ -127,12 +127,16 @@ def test_a_killed_rank_is_shown_as_killed_with_its_phase(daemon, viewer) -> None
     )
     try:
         assert process.stdout.readline() == b"sent\n"
+        in_it = time.monotonic()
         viewer.until(lambda s: (r := find(s, 4)) and r.get("open_phase"), "in its collective")
-        process.kill()
+        until(lambda: time.monotonic() - in_it > 0.5, "a while in it")
         began = time.monotonic()
+        process.kill()
         snapshot = viewer.until(lambda s: find(s, 4)["state"] == "killed", "killed")
         assert time.monotonic() - began < 2
-        assert find(snapshot, 4)["open_phase"]["phase"] == "collective"
+        opened = find(snapshot, 4)["open_phase"]
+        assert opened["phase"] == "collective"
+        assert opened["since_s"] > began - in_it
     finally:
         process.kill()
         process.communicate()

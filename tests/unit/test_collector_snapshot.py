@@ -196,12 +196,24 @@ def test_unknown_ranks_have_no_number(told: Told) -> None:
     assert not {"rank", "local_rank", "world_size"} & set(told.snapshot())
 
 
-def test_an_ended_rank_keeps_the_phase_it_was_in(told: Told) -> None:
+@pytest.mark.parametrize(("seen_after_s", "lasted_s"), [(3, 4.0), (None, 1.0)])
+def test_a_killed_rank_keeps_the_phase_it_was_in_and_how_long_that_had_lasted(
+    told: Told, seen_after_s: int | None, lasted_s: float,
+) -> None:
     told.train(1, input_ns=50 * MS, step_ns=50 * MS)
     told.tell(event(told.now, Phase.COLLECTIVE, Kind.BEGIN))
     told.state.ending = "killed"
+    told.state.dead_since_ns = None if seen_after_s is None else told.now + seen_after_s * S
+    told.now += 60 * S  # it goes on being shown
     rank = told.snapshot()
-    assert (rank["state"], rank["open_phase"]["phase"]) == ("killed", "collective")
+    assert rank["state"] == "killed"
+    assert rank["open_phase"] == {"phase": "collective", "since_s": pytest.approx(lasted_s)}
+
+
+def test_a_rank_that_has_exited_is_in_no_phase(told: Told) -> None:
+    told.train(1, input_ns=50 * MS, step_ns=50 * MS)
+    told.state.ending = "exited"
+    assert "open_phase" not in told.snapshot()
 
 
 def test_gpus_and_the_ranks_on_them_know_each_other() -> None:
