@@ -94,6 +94,42 @@ sys.stdin.read()
         process.stdin.close()
 
 
+ATTACHES = """
+import os, sys, time, hpcsampler
+assert hpcsampler.attach(daemon="never", rank=5, strict=True)
+with hpcsampler.step():
+    time.sleep(0.2)
+sys.stdin.readline()
+os.execv("/bin/cat", ["cat"])
+"""
+
+
+def test_a_rank_whose_process_becomes_a_program_that_does_not_attach_has_exited(viewer, daemon) -> None:
+    environment = {**os.environ, "HPCSAMPLER_RUNTIME_DIR": str(daemon.directory.path)}
+    arguments = [sys.executable, "-c", ATTACHES]
+    with subprocess.Popen(arguments, env=environment, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        viewer.until(lambda s: (r := find(s, 5)) and r["state"] == "training" and "cpu" in r, "it trains")
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        viewer.until(lambda s: find(s, 5)["state"] == "exited", "the rank has exited")
+        assert process.poll() is None
+        process.stdin.close()
+
+
+def test_the_data_of_a_rank_that_is_stopped_grow_old_and_new_again(viewer, daemon) -> None:
+    environment = {**os.environ, "HPCSAMPLER_RUNTIME_DIR": str(daemon.directory.path)}
+    arguments = [sys.executable, "-c", ATTACHES]
+    with subprocess.Popen(arguments, env=environment, stdin=subprocess.PIPE) as process:
+        viewer.until(lambda s: (r := find(s, 5)) and r["state"] == "training" and "cpu" in r, "it trains")
+        process.send_signal(signal.SIGSTOP)
+        stopped = viewer.until(lambda s: find(s, 5)["age_s"] > 4, "old data")
+        assert find(stopped, 5)["state"] == "training"  # as far as is known: what it was doing when it was heard
+        process.send_signal(signal.SIGCONT)
+        viewer.until(lambda s: find(s, 5)["age_s"] < 1.5, "new data")
+        process.kill()
+
+
 def test_the_framework_is_learned_from_a_later_hello(viewer, context, daemon, join) -> None:
     join(0, key="k", framework="")
     viewer.until(lambda s: find(s, 0), "here")
