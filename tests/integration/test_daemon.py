@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import zmq
 
+from hpcsampler.cli import build_parser
+from hpcsampler.commands import daemon as daemon_command
 from hpcsampler.launch import daemon_environment, daemon_pid
 from hpcsampler.protocol.phases import Kind, Phase
 from tests.support.daemons import DEADLINE_S, DaemonProcess, Viewer, find, until
@@ -199,6 +201,33 @@ def test_start_status_and_stop_by_hand(tmp_path: Path, context) -> None:
     assert command("status", **where).returncode == 1
     assert command("stop", **where).stdout == "not running\n"
     assert "SIGTERM" in (tmp_path / "r" / "daemon.log").read_text()
+
+
+def test_status_and_stop_say_that_ranks_are_attached_who_will_start_it_again(daemon, viewer, join) -> None:
+    where = {"HPCSAMPLER_RUNTIME_DIR": str(daemon.directory.path)}
+    join(0, key="a")
+    join(1, key="b").bye()
+    viewer.until(lambda s: (r := find(s, 1)) and r["state"] == "exited" and find(s, 0)["age_s"] > 2.5, "one is silent")
+    assert "ranks:     1 attached (1 silent), 1 ended\n" in command("status", **where).stdout
+    first, second = command("stop", **where).stdout.splitlines()
+    assert first == f"stopped (pid {daemon.process.pid})"
+    assert second.startswith("1 rank is attached and, unless run with HPCSAMPLER_DAEMON=never, will start it again")
+
+
+def test_a_daemon_of_another_version_is_said_to_be_one_and_can_be_stopped(
+    daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    def foreign(_address: str) -> None:
+        raise ValueError("not a snapshot of schema 1")
+
+    monkeypatch.setattr(daemon_command, "_snapshot", foreign)
+    parser = build_parser()
+    for action in ("status", "stop"):
+        arguments = parser.parse_args(["daemon", action, "--runtime-dir", str(daemon.directory.path)])
+        assert daemon_command.run(arguments) == 0
+    said = capsys.readouterr().out
+    assert "speaks another version (not a snapshot of schema 1)" in said
+    assert said.endswith(f"stopped (pid {daemon.process.pid})\n")
 
 
 @pytest.mark.parametrize(
