@@ -225,6 +225,6 @@ def _watch(viewer: Viewer, load: _Load, latencies: list[float], stop: threading.
     while not stop.is_set():
         shot = viewer.next()
         now = time.monotonic_ns()
-        step = next((one["step"] for one in shot["ranks"] if one.get("rank") == 0), 0)
+        step = next((one.get("step", 0) for one in shot["ranks"] if one.get("rank") == 0), 0)
         latencies.extend((now - end) / 1e9 for end in load.ends[seen:step])
         seen = max(seen, step)

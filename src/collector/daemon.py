@@ -86,7 +86,7 @@ class Daemon:
         self._linger_s = linger_s
         self._background = background
         self._ranks = Ranks()
-        self._ingest = Ingest(self._ranks)
+        self._ingest = Ingest(self._ranks, time.monotonic_ns())
         self._attendance = Attendance()
         self._gpus = GpuSampler(settings.gpu_ms / 1000)
         self._host = HostSampler()

@@ -1,8 +1,8 @@
 """Messages in, ranks' timelines out. Nothing that comes makes this raise: what is no message is counted.
 
-Every event that a rank recorded since its attach ends up in one of two counts, folded or dropped: those that
+Every event that a rank recorded since its attach ends up in one of three counts. Folded. Dropped: those that
 its ring refused, as the rank says, and those that entered the ring and never came here, as the gaps in their
-ordinals say.
+ordinals say. Earlier: those that a rank older than this daemon had sent before.
 """
 
 from __future__ import annotations
@@ -89,8 +89,10 @@ class _Held:
 class Ingest:
     """Takes in what the ranks send."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, began_ns: int) -> None:
+        """began_ns: CLOCK_MONOTONIC from which on ranks reach this daemon and no other."""
         self._ranks = ranks
+        self._began_ns = began_ns
         self._held = _Held()
         self.rejected: Counter[str] = Counter()
         """Messages counted and dropped, by reason: ProtocolError's, and these: `frames`: not in one
@@ -151,6 +153,7 @@ class Ingest:
             state.hello = hello
             state.heard_ns = now_ns
             state.newest_ns = max(state.newest_ns, hello.monotonic_ns)
+        state.older = hello.attach_ns < self._began_ns
         for message in self._held.take(peer, hello.rank_key):
             self._apply(state, message, now_ns)
         return state if new else None
@@ -206,9 +209,10 @@ def _begin(state: RankState, message: Events, watermark_ns: int) -> Timeline:
     """Make the timeline: from attach on if nothing was lost until here, else from the first known event."""
     if message.first < state.expected:
         state.base = 0  # a second attach of the same process that counts its events from 0 again
-    state.missing = message.first - state.base
+    before = message.first - state.base
+    state.earlier, state.missing = (before, 0) if state.older else (0, before)
     state.expected = message.first
-    if state.missing == 0:
+    if before == 0:
         start_ns = min(state.hello.attach_ns, watermark_ns)
         timeline = Timeline(start_ns)
         overhead_ns = 0
@@ -218,6 +222,7 @@ def _begin(state: RankState, message: Events, watermark_ns: int) -> Timeline:
             start_ns = min(struct.unpack_from("<Q", message.records)[0], watermark_ns)
         timeline = Timeline(start_ns)
         timeline.gap()
+        state.known_ns = start_ns
         state.refused = message.dropped
         overhead_ns = message.overhead_ns
     state.checkpoints.clear()
@@ -239,8 +244,8 @@ def _follow(state: RankState, timeline: Timeline) -> None:
 def _attach_again(state: RankState) -> None:
     """Begin all counts anew: a process that detached attaches again under its key. Ordinals may go on."""
     state.base = state.expected
-    state.timeline = None
-    state.folded = state.missing = state.refused = state.overhead_ns = 0
+    state.timeline = state.known_ns = None
+    state.earlier = state.folded = state.missing = state.refused = state.overhead_ns = 0
     state.steps = state.evaluation_steps = 0
     state.evaluating = False
     state.step_ms = None

@@ -48,10 +48,17 @@ class RankState:
     """Until when its data reaches, on the same clock."""
     timeline: Timeline | None = None
     """None before its first events."""
+    older: bool = False
+    """It attached before this daemon began: what it sent until then may have gone to another."""
+    known_ns: int | None = None
+    """From when on it is known, on the same clock; None: from its attach."""
     base: int = 0
     """Ordinal of the first event of this attach."""
     expected: int = 0
-    """Ordinal of the next event; all from `base` to here are folded or missing."""
+    """Ordinal of the next event; all from `base` to here are earlier, folded or missing."""
+    earlier: int = 0
+    """Events that it sent before this daemon was there: those that a former one had, and those that were on
+    their way to that one when it ended."""
     folded: int = 0
     missing: int = 0
     """Events that entered its ring and never came here."""

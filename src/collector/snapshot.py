@@ -83,8 +83,6 @@ def rank_snapshot(state: RankState, now_ns: int, gpus: list[str]) -> RankSnapsho
         "framework": hello.framework,
         "program": hello.program,
         "state": rank_state(state),
-        "step": 0,
-        "evaluation_steps": 0,
         "phases": {},
         "totals_s": {},
         "age_s": max(0.0, (now_ns - state.newest_ns) / 1e9),
@@ -117,19 +115,45 @@ def rank_state(state: RankState) -> State:
 
 
 def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> None:
-    window_ns, steps, _ = timeline.window(WINDOW_S)
+    _add_since_attach(found, state, timeline)
+    _add_window(found, state, timeline)
+    category, _, _, since_ns = timeline.open_phase()
+    if category != UNCOVERED and state.ending != "exited":
+        until_ns = timeline.now_ns
+        if state.ending == "killed" and state.dead_since_ns is not None:
+            # What it was killed in was open until then, not only until its last message.
+            until_ns = max(until_ns, state.dead_since_ns)
+        found["open_phase"] = {"phase": _LABELS[category], "since_s": (until_ns - since_ns) / 1e9}
+    if timeline.paused:
+        found["paused"] = True
+
+
+def _add_since_attach(found: RankSnapshot, state: RankState, timeline: Timeline) -> None:
+    if state.known_ns is None:
+        found["step"] = timeline.steps
+        found["evaluation_steps"] = timeline.evaluation_steps
+    else:
+        found["known_since_s"] = (timeline.now_ns - state.known_ns) / 1e9
+        found["earlier"] = min(state.earlier, _MOST)
     totals_ns = timeline.totals_ns()
-    since_attach_ns = by_phase(totals_ns)
-    found["step"] = timeline.steps
-    found["evaluation_steps"] = timeline.evaluation_steps
+    phases_ns = by_phase(totals_ns)
+    found["totals_s"] = {label: ns / 1e9 for label, ns in phases_ns.items()}
+    if covered_ns := sum(phases_ns.values()):
+        found["goodput"] = sum(totals_ns[category] for category in _PRODUCTIVE) / covered_ns
+    if marks := timeline.marks():
+        found["marks"] = {
+            state.phase_names.get(key, f"mark {key}"): {"count": count, "last": last}
+            for key, (count, last) in marks.items()
+        }
+
+
+def _add_window(found: RankSnapshot, state: RankState, timeline: Timeline) -> None:
+    window_ns, steps, _ = timeline.window(WINDOW_S)
     phases_ns = by_phase(window_ns)
     covered_ns = sum(phases_ns.values())
     if covered_ns:
         found["phases"] = {label: ns / covered_ns for label, ns in phases_ns.items()}
         found["coverage"] = covered_ns / (covered_ns + window_ns[UNCOVERED])
-    found["totals_s"] = {label: ns / 1e9 for label, ns in since_attach_ns.items()}
-    if ever_ns := sum(since_attach_ns.values()):
-        found["goodput"] = sum(totals_ns[category] for category in _PRODUCTIVE) / ever_ns
     # Until the first step there is no rate to dilute.
     stepping_ns = covered_ns - window_ns[Phase.STARTUP]
     if timeline.started and stepping_ns > 0:
@@ -137,23 +161,11 @@ def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> 
     if state.step_ms is not None:
         p50, p95, p99 = state.step_ms
         found["step_ms"] = {"p50": p50, "p95": p95, "p99": p99}
-    category, _, _, since_ns = timeline.open_phase()
-    if category != UNCOVERED:
-        found["open_phase"] = {
-            "phase": _LABELS[category], "since_s": (timeline.now_ns - since_ns) / 1e9,
-        }
     if (cause := top_cause(state, window_ns, covered_ns)) is not None:
         found["top_cause"] = cause
     before = state.checkpoints[0]
     if timeline.now_ns > before.at_ns:
         found["overhead"] = (state.overhead_ns - before.overhead_ns) / (timeline.now_ns - before.at_ns)
-    if marks := timeline.marks():
-        found["marks"] = {
-            state.phase_names.get(key, f"mark {key}"): {"count": count, "last": last}
-            for key, (count, last) in marks.items()
-        }
-    if timeline.paused:
-        found["paused"] = True
 
 
 def by_phase(ns: Sequence[int]) -> dict[str, int]:

@@ -212,7 +212,9 @@ class Scene:
             ranks = json.loads(asked.stdout)["ranks"] if asked.returncode == 0 else []
         except (ValueError, KeyError):
             return False
-        return len([rank for rank in ranks if rank["state"] == "training" and rank["step"] > 0]) == len(PIPELINES)
+        # Without a count of steps there are some: its daemon was restarted since.
+        steps = [rank.get("step", 1) for rank in ranks if rank["state"] == "training"]
+        return len([count for count in steps if count > 0]) == len(PIPELINES)
 
     def _wait(self, until: Callable[[], bool], most_s: float) -> None:
         deadline = time.monotonic() + most_s

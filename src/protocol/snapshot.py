@@ -29,7 +29,11 @@ class StepTimes(TypedDict):
 
 
 class OpenPhase(TypedDict):
-    """What the rank is in at the moment of its newest data, and for how long without a break, in seconds."""
+    """What the rank is in at the moment of its newest data, and for how long without a break, in seconds.
+
+    Of a killed rank: what it was in last, and how long that had lasted when its process was gone, as far as that
+    could be seen. Of one that has exited there is none.
+    """
 
     phase: str
     since_s: float
@@ -66,13 +70,10 @@ class _RankRequired(TypedDict):
     framework: str
     program: str
     state: State
-    step: int
-    """Training steps since attach."""
-    evaluation_steps: int
     phases: dict[str, float]
     """Shares of the covered part of the window; they sum to 1. Empty before the first data."""
     totals_s: dict[str, float]
-    """Seconds since attach by phase."""
+    """Covered seconds since attach by phase."""
     age_s: float
     """Seconds since the newest data from this rank."""
     coverage: float
@@ -89,6 +90,15 @@ class RankSnapshot(_RankRequired, total=False):
     rank: int
     local_rank: int
     world_size: int
+    step: int
+    """Training steps since attach. Absent before the first data, and where `known_since_s` is there."""
+    evaluation_steps: int
+    """Likewise."""
+    known_since_s: float
+    """Only where not all since attach is known, as after a restart of the daemon: for how many seconds the rank
+    has been known. `totals_s`, `goodput`, `events` and `marks` are of these."""
+    earlier: int
+    """With `known_since_s`: events that the rank had sent before this daemon was there. In no other count."""
     steps_per_s: float
     step_ms: StepTimes
     goodput: float

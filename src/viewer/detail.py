@@ -53,7 +53,8 @@ def _who(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
 
 def _totals(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> Line:
     seconds = shares_of(rank.get("totals_s"))
-    title = f"since attach {duration(sum(seconds.values()))}"
+    since = "since attach" if number(rank, "known_since_s") is None else "known for"
+    title = f"{since} {duration(sum(seconds.values()))}"
     return legend(
         title,
         {label: duration(seconds[label]) for label in seconds},

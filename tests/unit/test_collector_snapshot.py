@@ -114,10 +114,29 @@ def test_lost_time_lowers_coverage_and_moves_no_share(told: Told) -> None:
     assert rank["steps_per_s"] == pytest.approx(10, rel=0.03)
 
 
+def test_after_a_restart_steps_are_unknown_and_totals_are_of_the_time_that_is_known(told: Told) -> None:
+    told.state.older = True
+    told.count = 5_000  # what a former daemon had
+    told.now += 600 * S
+    told.train(4, input_ns=20 * MS, step_ns=80 * MS)
+    rank = told.snapshot()
+    assert not {"step", "evaluation_steps"} & set(rank)
+    assert (rank["earlier"], rank["dropped"], rank["events"]) == (5_000, 0, 160)
+    assert rank["known_since_s"] == pytest.approx(4)
+    assert sum(rank["totals_s"].values()) == pytest.approx(4, abs=1e-6)
+    assert rank["goodput"] == pytest.approx(0.8, abs=0.01)
+    assert rank["steps_per_s"] == pytest.approx(10, rel=0.03)
+
+
+def test_a_rank_that_is_known_from_its_attach_says_nothing_of_before(told: Told) -> None:
+    told.train(1, input_ns=20 * MS, step_ns=80 * MS)
+    assert not {"earlier", "known_since_s"} & set(told.snapshot())
+
+
 def test_before_its_first_step_a_rank_is_starting_and_after_hello_alone_knows_no_time(told: Told) -> None:
     rank = told.snapshot()
     assert (rank["state"], rank["phases"], rank["coverage"]) == ("starting", {}, 0.0)
-    assert not {"goodput", "steps_per_s", "step_ms", "open_phase", "top_cause"} & set(rank)
+    assert not {"step", "goodput", "steps_per_s", "step_ms", "open_phase", "top_cause"} & set(rank)
     told.tell(b"")
     rank = told.snapshot()
     assert rank["state"] == "starting"
@@ -177,12 +196,24 @@ def test_unknown_ranks_have_no_number(told: Told) -> None:
     assert not {"rank", "local_rank", "world_size"} & set(told.snapshot())
 
 
-def test_an_ended_rank_keeps_the_phase_it_was_in(told: Told) -> None:
+@pytest.mark.parametrize(("seen_after_s", "lasted_s"), [(3, 4.0), (None, 1.0)])
+def test_a_killed_rank_keeps_the_phase_it_was_in_and_how_long_that_had_lasted(
+    told: Told, seen_after_s: int | None, lasted_s: float,
+) -> None:
     told.train(1, input_ns=50 * MS, step_ns=50 * MS)
     told.tell(event(told.now, Phase.COLLECTIVE, Kind.BEGIN))
     told.state.ending = "killed"
+    told.state.dead_since_ns = None if seen_after_s is None else told.now + seen_after_s * S
+    told.now += 60 * S  # it goes on being shown
     rank = told.snapshot()
-    assert (rank["state"], rank["open_phase"]["phase"]) == ("killed", "collective")
+    assert rank["state"] == "killed"
+    assert rank["open_phase"] == {"phase": "collective", "since_s": pytest.approx(lasted_s)}
+
+
+def test_a_rank_that_has_exited_is_in_no_phase(told: Told) -> None:
+    told.train(1, input_ns=50 * MS, step_ns=50 * MS)
+    told.state.ending = "exited"
+    assert "open_phase" not in told.snapshot()
 
 
 def test_gpus_and_the_ranks_on_them_know_each_other() -> None:

@@ -307,6 +307,12 @@ def test_fits_every_terminal(width, height, glyphs) -> None:
     assert len(compose(None, View(width=width, height=height)).lines) == height
 
 
+def test_totals_of_a_rank_whose_daemon_was_restarted_are_not_said_to_be_since_attach() -> None:
+    said = text(snapshots.snapshot([snapshots.rank(known_since_s=1311.0, step=None)]), height=30)
+    assert "known for 21 min 5" in said
+    assert "since attach" not in said
+
+
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
 def test_no_number_is_cut(width) -> None:
     """Whatever the numbers: an ellipsis stands in names and sentences only."""
