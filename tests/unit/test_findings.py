@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +94,19 @@ def test_it_is_said_where_the_numbers_say_so(
 def test_every_rule_has_a_case() -> None:
     assert {rule.code for rule in RULES} == {case[0] for case in CASES}
     assert len({rule.code for rule in RULES}) == len(RULES)
+
+
+def test_the_documents_table_is_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()
+    table = {
+        cells[1].strip(" `"): f"{cells[2]} {cells[3]}" for line in page.splitlines() if line.startswith("| `")
+        for cells in [line.split("|")]
+    }
+    assert set(table) == {rule.code for rule in RULES}
+    for rule in RULES:
+        told = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", table[rule.code])]
+        bounds = [bound for bound in (rule.medium, rule.high) if 0 < bound < 1]
+        assert told in (bounds, [pytest.approx(bound * 100) for bound in bounds]), rule.code
 
 
 def test_a_training_at_work_has_none() -> None:

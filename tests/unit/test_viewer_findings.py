@@ -32,5 +32,6 @@ def test_the_gravest_come_first() -> None:
 
 def test_ascii_and_hostile_findings() -> None:
     assert lines(finding(0), glyphs=ASCII)[0][0].endswith("-> change it")
-    assert lines(None, {"severity": "x"}, {"severity": "high"}, glyphs=UNICODE)[0][0].startswith(f"rank {UNICODE.absent}: ")
+    said = lines(None, {"severity": "x"}, {"severity": "high"})
+    assert said[0][0].startswith(f"rank {UNICODE.absent}: ")
     assert finding_lines({}, UNICODE) == []  # type: ignore[typeddict-item]
