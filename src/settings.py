@@ -41,6 +41,8 @@ class Settings:
     """How often the daemon reads each GPU."""
     linger_s: float = 60.0
     """How long a daemon that a rank started stays after its last rank has gone, and after its last viewer."""
+    mtbf_h: float = 24.0
+    """Mean time between failures of a whole job, for the advice on how often to write checkpoints."""
 
 
 def load(environ: Mapping[str, str], spelled: Callable[[str], str] = "{}=".format, /, **flags: object) -> Settings:
@@ -189,4 +191,5 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "publish_ms": _number(20, 10_000),
     "gpu_ms": _number(50, 60_000),
     "linger_s": _number(0, 1e7),
+    "mtbf_h": _number(0.01, 1e6),
 }

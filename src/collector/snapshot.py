@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hpcsampler.ext._timeline import UNCOVERED, USER_PRODUCTIVE
 from hpcsampler.protocol.phases import FIRST_USER_PHASE, PRODUCTIVE_PHASES, Phase
 from hpcsampler.protocol.snapshot import SNAPSHOT_SCHEMA, WINDOW_S, GpuSnapshot, RankSnapshot, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hpcsampler.ext._timeline import Timeline
-    from hpcsampler.protocol.snapshot import DaemonSnapshot, HostSnapshot, State, TopCause
+    from hpcsampler.protocol.snapshot import DaemonSnapshot, Finding, HostSnapshot, State, TopCause
 
     from .gpu import GpuReading
     from .ranks import RankState
@@ -27,6 +27,10 @@ _PRODUCTIVE: Final = (*(int(phase) for phase in sorted(PRODUCTIVE_PHASES)), USER
 _STALLS: Final = tuple(category for category in _LABELS if category not in _PRODUCTIVE)
 _MOST: Final = (1 << 63) - 1
 """Largest count in a snapshot: what forged ordinals add up to need not be written."""
+
+
+Judge: TypeAlias = "Callable[[Sequence[RankSnapshot], HostSnapshot], list[Finding]]"
+"""From all ranks and their node to findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,9 @@ def build(
     gpus: Sequence[GpuReading],
     host: HostSnapshot,
     daemon: DaemonSnapshot,
+    judge: Judge,
 ) -> Snapshot:
-    """Build the whole snapshot."""
+    """Build the whole snapshot. `judge` says what its numbers mean."""
     by_pid: dict[int, list[RankState]] = {}
     for state in ranks:
         if state.watched and state.ending is None:
@@ -55,6 +60,7 @@ def build(
     for gpu in gpus:
         for state in owners[gpu.index]:
             gpus_of.setdefault(state.hello.rank_key, []).append(gpu.uuid)
+    told = [rank_snapshot(state, moment.monotonic_ns, gpus_of.get(state.hello.rank_key, [])) for state in ranks]
     when = datetime.fromtimestamp(moment.realtime_s, timezone.utc)
     return {
         "schema": SNAPSHOT_SCHEMA,
@@ -62,12 +68,10 @@ def build(
         "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "monotonic_ns": moment.monotonic_ns,
         "window_s": WINDOW_S,
-        "ranks": [
-            rank_snapshot(state, moment.monotonic_ns, gpus_of.get(state.hello.rank_key, []))
-            for state in ranks
-        ],
+        "ranks": told,
         "gpus": [_gpu_snapshot(gpu, owners[gpu.index]) for gpu in gpus],
         "host": host,
+        "findings": judge(told, host),
         "daemon": daemon,
     }
 

@@ -151,6 +151,26 @@ class HostSnapshot(TypedDict, total=False):
     load_1m: float
 
 
+class _FindingRequired(TypedDict):
+    severity: Literal["high", "medium", "info"]
+    code: str
+    rank_key: str
+    text: str
+    """One sentence."""
+    evidence: dict[str, float | int | str]
+    """The numbers that it rests on."""
+    advice: str
+    """What to change."""
+
+
+class Finding(_FindingRequired, total=False):
+    """What the numbers of a rank mean."""
+
+    rank: int
+    next: str
+    """Which profiler shows more."""
+
+
 class DaemonSnapshot(TypedDict, total=False):
     """The daemon itself."""
 
@@ -177,6 +197,7 @@ class Snapshot(TypedDict):
     ranks: list[RankSnapshot]
     gpus: list[GpuSnapshot]
     host: HostSnapshot
+    findings: list[Finding]
     daemon: DaemonSnapshot
 
 

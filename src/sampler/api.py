@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from inspect import Signature
     from typing import TypeVar, overload
 
+    from ..protocol.snapshot import RankSnapshot
     from .session import Session
 
     _F = TypeVar("_F", bound=Callable[..., object])
@@ -144,6 +145,17 @@ def phase(name: str, *, productive: bool = False) -> _events.Span:
     if span is None:
         span = _spans[name, productive] = _events.Span(_names.phase(name), 0, productive)
     return span
+
+
+def snapshot(wait_s: float = 0.5) -> RankSnapshot | None:
+    """This rank's own figures, as `hpcsampler top --json` has them; None while not attached or without a daemon.
+
+    wait_s: how long to wait, at most, for figures that reach until now: they pass through the daemon. 0 gives the
+    newest that have come, at once. `age_s` says how old they are. From the first call on the daemon makes a snapshot
+    several times a second, as for a viewer.
+    """
+    session = _session
+    return session.snapshot(wait_s) if session is not None else None
 
 
 _STEP = _events.StepSpan(1)

@@ -58,9 +58,9 @@ class Sender:
         self._settings = settings
         self._names = names
         self._hooks = hooks
-        self._rank_key = secrets.token_hex(8)
+        self.rank_key = secrets.token_hex(8)
         self._attach_ns = _events.now_ns()
-        self._courier = _events.Courier(messages.events_prefix(self._rank_key), event_cost_ns)
+        self._courier = _events.Courier(messages.events_prefix(self.rank_key), event_cost_ns)
         names.on_new = self._courier.call
         self._next_hello_s = 0.0
         self._stop_reason = ""
@@ -118,7 +118,7 @@ class Sender:
             if dealer.poll(_LAST_WAIT_MS, zmq.POLLOUT):
                 self._courier.sign()  # the time until here, also without events
                 self._flush(dealer, time.monotonic())
-                self._send(dealer, messages.Bye(self._rank_key, self._courier.next_sequence(), self._stop_reason))
+                self._send(dealer, messages.Bye(self.rank_key, self._courier.next_sequence(), self._stop_reason))
         finally:
             # A daemon that hangs must not hold up the exit.
             context.destroy(linger=_LAST_WAIT_MS // 2)
@@ -165,7 +165,7 @@ class Sender:
                 self._next_hello_s = now + _HELLO_S
                 self._names.news = True
         if self._names.news and not self._send(
-            dealer, messages.Names(self._rank_key, self._courier.next_sequence(), *self._names.announced()),
+            dealer, messages.Names(self.rank_key, self._courier.next_sequence(), *self._names.announced()),
         ):
             self._names.news = True
         for _ in range(_HIGH_WATER):
@@ -189,7 +189,7 @@ class Sender:
     def _hello(self) -> messages.Hello:
         identity = self._identity
         return messages.Hello(
-            rank_key=self._rank_key,
+            rank_key=self.rank_key,
             seq=self._courier.next_sequence(),
             pid=os.getpid(),
             start_ticks=_start_ticks(),

@@ -225,7 +225,7 @@ def test_gpus_and_the_ranks_on_them_know_each_other() -> None:
         GpuReading(1, "GPU-b", "SIMULATED", {}, frozenset(), "GPU is lost"),
     )
     moment = Moment("node", NOW, 1_700_000_000.25)
-    snapshot = build(moment, [one.state for one in told], gpus, {}, {})
+    snapshot = build(moment, [one.state for one in told], gpus, {}, {}, lambda *_: [])
     assert snapshot["gpus"] == [
         {
             "index": 0, "uuid": "GPU-a", "name": "SIMULATED", "ranks": [0, 1], "rank_keys": ["r0", "r1"],
@@ -244,7 +244,7 @@ def test_gpus_and_the_ranks_on_them_know_each_other() -> None:
 def test_counts_beyond_reason_can_still_be_written(told: Told) -> None:
     told.state.timeline = None
     told.state.missing = 1 << 64
-    assert encode_snapshot(build(Moment("n", NOW, 0.0), [told.state], (), {}, {}))
+    assert encode_snapshot(build(Moment("n", NOW, 0.0), [told.state], (), {}, {}, lambda *_: []))
 
 
 def test_ended_ranks_go_after_a_while_and_the_first_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
