@@ -6,6 +6,7 @@ where to look next. A rule whose numbers are absent says nothing. No rule knows 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
@@ -355,6 +356,10 @@ RULES: Final[Sequence[Rule]] = (
 )
 
 
+_PERCENT: Final = re.compile(r"(\d)%")
+"""Python's own format has no space before the sign; the screen and the documents have."""
+
+
 def starved(view: View) -> bool:
     """Whether the rank lacks CPU time: more threads can't help it then."""
     return any(
@@ -399,7 +404,7 @@ def _apply(rule: Rule, view: View) -> Finding | None:
         "severity": severity,
         "code": rule.code,
         "rank_key": view.rank["rank_key"],
-        "text": rule.text.format(**evidence),
+        "text": _PERCENT.sub(r"\1 %", rule.text.format(**evidence)),
         "evidence": {key: value for key, value in evidence.items()
                      if key not in {"value", "where", "because"} and not isinstance(value, Mapping)},
         "advice": rule.advice(view, evidence),
