@@ -59,6 +59,83 @@ class Mark(TypedDict):
     last: float
 
 
+class _CheckpointRequired(TypedDict):
+    writer: str
+    path: str
+    format: str
+    restored: bool
+    blocked_s: float
+    age_s: float
+    """Since it began."""
+
+
+class CheckpointRecord(_CheckpointRequired, total=False):
+    """One checkpoint that was written or restored."""
+
+    files: int
+    bytes: int
+    background_s: float
+    """How long a thread beside the training wrote."""
+    pending: bool
+    """It still does."""
+    apparent_bytes_per_s: float
+    """Bytes ÷ the time for which the training was blocked."""
+    durable_bytes_per_s: float
+    """Bytes ÷ the time until all was written, the background included. No more than TensorFlow's word for it: what the
+    kernel still holds in its cache counts as written."""
+    step_inflation: float
+    """Median step time while it was written in the background ÷ that before, less 1."""
+
+
+class Checkpoints(TypedDict):
+    """All since attach that were written; `last` may be one that was restored."""
+
+    count: int
+    seconds: float
+    """For which the training was blocked by them."""
+    bytes: int
+    restored: int
+    last: CheckpointRecord
+
+
+class TraceRecord(TypedDict):
+    """One trace of a function; `changed` is empty unless it was traced before."""
+
+    function: str
+    ordinal: int
+    seconds: float
+    changed: str
+
+
+class TracedFunction(TypedDict):
+    """A function that was traced more than once, with the latest reason."""
+
+    function: str
+    count: int
+    changed: str
+
+
+class Traces(TypedDict):
+    """All since attach."""
+
+    count: int
+    retraces: int
+    seconds: float
+    """Traces within others not counted twice."""
+    last: TraceRecord
+    worst: list[TracedFunction]
+    """Those traced most often again, at most five."""
+
+
+class CallbackTime(TypedDict):
+    """One method of one callback, in the window, without the checkpoints and waits within: those are other phases."""
+
+    name: str
+    seconds: float
+    share: float
+    count: int
+
+
 class _RankRequired(TypedDict):
     rank_key: str
     job: str
@@ -99,6 +176,10 @@ class RankSnapshot(_RankRequired, total=False):
     """CPU time of the sampler in the rank ÷ wall time."""
     cpu: RankCpu
     marks: dict[str, Mark]
+    checkpoints: Checkpoints
+    traces: Traces
+    callbacks: list[CallbackTime]
+    """The five that took most."""
     paused: bool
 
 
