@@ -16,8 +16,6 @@ FUNCTIONS_MOST: Final = 256
 WORST_MOST: Final = 5
 STEPS_LEAST: Final = 5
 """Steps that it takes during a write, and before it, to say how much it slowed them."""
-SETTLED_NS: Final = 2_000_000_000
-"""So long after a write, all steps that ended during it are known."""
 _MOST: Final = (1 << 63) - 1
 
 
@@ -30,8 +28,10 @@ class Account:
         self._blocked_s = 0.0
         self._bytes = 0
         self._last: CheckpointIncident | None = None
-        self._rated: tuple[int, float | None] | None = None
-        """Of which checkpoint it was said how much it slowed the steps, and how much; None: too few steps to tell."""
+        self._unrated: CheckpointIncident | None = None
+        """The latest write in the background of which it was not yet said how much it slowed the steps."""
+        self._inflation: float | None = None
+        """How much the latest did for which that could be told."""
         self._traced = 0
         self._retraced = 0
         self._tracing_s = 0.0
@@ -56,6 +56,8 @@ class Account:
             self._blocked_s += made.blocked_s
             self._bytes += made.bytes or 0
         self._bytes = min(self._bytes, _MOST)
+        if made.background_s is not None:
+            self._unrated = made
         if self._last is None or made.ordinal >= self._last.ordinal:
             self._last = made
 
@@ -77,19 +79,18 @@ class Account:
 
     def rate(self, timeline: Timeline) -> None:
         """Compare the steps during the last write in the background with those before it. About once a second."""
-        last = self._last
-        if last is None or last.background_s is None or last.complete_s is None:
+        made = self._unrated
+        if made is None or made.background_s is None or made.complete_s is None:
             return
-        if self._rated is not None and self._rated[0] == last.ordinal:
-            return
-        end_ns = last.at_ns + int(last.complete_s * 1e9)
-        begin_ns = end_ns - int(last.background_s * 1e9)
+        end_ns = made.at_ns + int(made.complete_s * 1e9)
+        if timeline.now_ns < end_ns:
+            return  # steps that ended during it are still to come
+        begin_ns = end_ns - int(made.background_s * 1e9)
         during = timeline.step_median_ms(begin_ns, end_ns, STEPS_LEAST)
-        before = timeline.step_median_ms(max(last.at_ns - (end_ns - begin_ns), 0), last.at_ns, STEPS_LEAST)
+        before = timeline.step_median_ms(max(made.at_ns - (end_ns - begin_ns), 0), made.at_ns, STEPS_LEAST)
         if during is not None and before:
-            self._rated = last.ordinal, during / before - 1
-        elif timeline.now_ns > end_ns + SETTLED_NS:
-            self._rated = last.ordinal, None
+            self._inflation = during / before - 1
+        self._unrated = None
 
     def checkpoints(self, now_ns: int) -> Checkpoints | None:
         """Those since attach; None if there were none."""
@@ -112,19 +113,20 @@ class Account:
                 record["apparent_bytes_per_s"] = last.bytes / last.blocked_s
             if last.complete_s:
                 record["durable_bytes_per_s"] = last.bytes / last.complete_s
+        if last.background:
+            record["background"] = True
         if last.background_s is not None:
             record["background_s"] = last.background_s
-        elif last.background:
-            record["pending"] = True
-        if self._rated is not None and self._rated[0] == last.ordinal and self._rated[1] is not None:
-            record["step_inflation"] = self._rated[1]
-        return {
+        found: Checkpoints = {
             "count": self._written,
             "seconds": self._blocked_s,
             "bytes": self._bytes,
             "restored": self._restored,
             "last": record,
         }
+        if self._inflation is not None:
+            found["step_inflation"] = self._inflation
+        return found
 
     def traces(self) -> Traces | None:
         """Those since attach; None if there were none."""

@@ -74,28 +74,33 @@ class CheckpointRecord(_CheckpointRequired, total=False):
 
     files: int
     bytes: int
+    background: bool
+    """A thread beside the training writes it."""
     background_s: float
-    """How long a thread beside the training wrote."""
-    pending: bool
-    """It still does."""
+    """For how long that one wrote; absent while it does, and for Orbax, which does not tell."""
     apparent_bytes_per_s: float
     """Bytes ÷ the time for which the training was blocked."""
     durable_bytes_per_s: float
     """Bytes ÷ the time until all was written, the background included. No more than TensorFlow's word for it: what the
     kernel still holds in its cache counts as written."""
-    step_inflation: float
-    """Median step time while it was written in the background ÷ that before, less 1."""
 
 
-class Checkpoints(TypedDict):
-    """All since attach that were written; `last` may be one that was restored."""
-
+class _CheckpointsRequired(TypedDict):
     count: int
     seconds: float
     """For which the training was blocked by them."""
     bytes: int
     restored: int
     last: CheckpointRecord
+    """Written or restored."""
+
+
+class Checkpoints(_CheckpointsRequired, total=False):
+    """All since attach that were written, and how many were restored."""
+
+    step_inflation: float
+    """Median step time during a write in the background ÷ that of as long before it, less 1. Of the latest write during
+    which enough steps ended."""
 
 
 class TraceRecord(TypedDict):

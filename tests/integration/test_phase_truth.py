@@ -24,6 +24,8 @@ CASES = {
     "checkpoint_in_background": {"checkpoint", "step"},
     "checkpoint_manager": {"checkpoint"},
     "keras_saving": {"checkpoint"},
+    "keras_export_and_older_format": {"checkpoint"},
+    "orbax": {"checkpoint"},
     "saved_model": {"checkpoint"},
     "tracing": {"compile"},
     "collecting": {"gc"},
@@ -107,6 +109,12 @@ def test_each_checkpoint_is_recorded_once_with_its_writer_and_size() -> None:
     ]
     assert all((made.files, made.background) == (1 if "keras" in made.format else 2, False) for made in found)
     assert all(made.bytes is not None and made.bytes > 200 and made.blocked_s >= 0.1 for made in found)
+    assert [(made.writer, made.format, made.files) for made in checkpoints("keras_export_and_older_format")] == [
+        ("Model.export", "saved model", 4), ("keras save_model", "hdf5", 1), ("keras load_model", "hdf5", 1),
+    ]
+    (made,) = checkpoints("orbax")
+    assert (made.writer, made.format, made.background, made.bytes) == ("OrbaxCheckpoint", "orbax", True, None)
+    assert made.path.endswith("/7")
     assert [(made.format, made.files) for made in checkpoints("saved_model")] == [("saved model", 4)]
 
 

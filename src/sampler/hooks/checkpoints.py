@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import os
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,15 @@ class CheckpointHooks:
                 patches.wrap(library, name, self._checkpoint(f"keras {name}"))
             patches.wrap(library, "load_model", self._checkpoint("keras load_model", restores=True, at=0))
             patches.wrap(library, "load_weights_only", self._checkpoint("keras load_weights_only", restores=True))
+        library = _module("keras.src.legacy.saving.legacy_h5_format") or _module("keras.src.saving.legacy.hdf5_format")
+        if library is None:
+            patches.missing.append("keras HDF5 format")
+        else:
+            patches.wrap(library, "save_model_to_hdf5", self._checkpoint("keras save_model"))
+            patches.wrap(library, "load_model_from_hdf5", self._checkpoint("keras load_model", restores=True, at=0))
+        self._install_callbacks(patches)
+
+    def _install_callbacks(self, patches: Patches) -> None:
         callback = _first("keras.src.callbacks.model_checkpoint", "keras.src.callbacks", name="ModelCheckpoint")
         if callback is None or not patches.wrap(callback, "_save_model", self._written_by("ModelCheckpoint")):
             patches.missing.append("keras ModelCheckpoint")
@@ -197,14 +207,14 @@ class CheckpointHooks:
             seconds = (_events.now_ns() - began_ns) / 1e9
             # It is written, or restored. What can't be told about it must not fail it now.
             with contextlib.suppress(Exception):
-                path = path_of(result)
-                if path is not None:
+                path = _text(path_of(result))
+                if path:
                     made = CheckpointIncident(
-                        ordinal=next(self._ordinals), at_ns=began_ns, writer=writer, path=str(path)[:TEXT_MOST],
-                        format=kind or checkpoint_files.format_of(str(path)), restored=restores, background=background,
+                        ordinal=next(self._ordinals), at_ns=began_ns, writer=writer, path=path[:TEXT_MOST],
+                        format=kind or checkpoint_files.format_of(path), restored=restores, background=background,
                         blocked_s=seconds, background_s=None, complete_s=None, files=None, bytes=None,
                     )
-                    size = self._tell(made, str(path), seconds)
+                    size = self._tell(made, path, seconds)
             return result
         finally:
             local.inside = False
@@ -233,6 +243,11 @@ class CheckpointHooks:
             made = _measured(replace(made, complete_s=seconds), path)
             self._incidents.add(made)
         return made.bytes or 0
+
+
+def _text(path: Any) -> str:
+    """A path as text, also that of an open file; empty for what is none."""
+    return os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else str(getattr(path, "name", ""))
 
 
 def _joined(begun: CheckpointIncident, done: CheckpointIncident) -> CheckpointIncident:

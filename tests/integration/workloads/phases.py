@@ -10,16 +10,17 @@ import gc
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import checkpointing
 import keras
 import numpy as np
 import tensorflow as tf
+from checkpointing import TIMES, Slow, SlowLayer, model, path
 from telling import SLEEP_S, sleep, telling, told, within
 from tensorflow.python.data.experimental.ops import testing
 from tensorflow.python.eager import context
@@ -27,139 +28,13 @@ from tensorflow.python.framework import ops
 
 import hpcsampler
 
-TIMES = 4
-directory = tempfile.mkdtemp()
+# Each is `make() -> run`: what `make` does is warm-up, `run` is what is measured.
 
-
-class Slow(tf.train.experimental.PythonState):
-    """Something to be saved that takes its time."""
-
-    def serialize(self) -> str:
-        sleep("checkpoint")
-        return "x"
-
-    def deserialize(self, value: str) -> None:
-        sleep("checkpoint")
-
-
-class SlowLayer(keras.layers.Layer):
-    """A layer that is slow to be saved and restored."""
-
-    def call(self, x: Any) -> Any:
-        return x
-
-    def save_own_variables(self, store: Any) -> None:
-        sleep("checkpoint")
-        super().save_own_variables(store)
-
-    def load_own_variables(self, store: Any) -> None:
-        sleep("checkpoint")
-        super().load_own_variables(store)
-
-
-def model(*layers: Any) -> keras.Model:
-    made = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
-    made.compile("sgd", "mse", jit_compile=False)
-    return made
+# ---- each alone ------------------------------------------------------------------------------------------------------
 
 
 def arrays(steps: int = TIMES) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors((tf.ones((1, 4)), tf.ones((1, 1)))).repeat(steps)
-
-
-def path(name: str) -> str:
-    return f"{directory}/{name}"
-
-
-# ---- each alone ------------------------------------------------------------------------------------------------------
-# Each is `make() -> run`: what `make` does is warm-up, `run` is what is measured.
-
-
-def tf_checkpoint() -> Callable[[], None]:
-    checkpoint = tf.train.Checkpoint(v=tf.Variable(1.0), slow=Slow())
-    saved = checkpoint.save(path("warm"))
-
-    @within("checkpoint")
-    def run() -> None:
-        checkpoint.save(path("a"))
-        checkpoint.write(path("b"))
-        checkpoint.read(path("b"))
-        checkpoint.restore(saved)
-
-    return run
-
-
-class SlowBeside(tf.train.experimental.PythonState):
-    """Something that takes its time to be saved, where nobody waits for it."""
-
-    def serialize(self) -> str:
-        time.sleep(SLEEP_S * 4)
-        return "x"
-
-    def deserialize(self, value: str) -> None:
-        pass
-
-
-def checkpoint_in_background() -> Callable[[], None]:
-    """The second has to wait for the first, the training goes on beside the others."""
-    checkpoint = tf.train.Checkpoint(v=tf.Variable(tf.zeros(1000)), slow=SlowBeside())
-    options = tf.train.CheckpointOptions(enable_async=True)
-    checkpoint.save(path("warm"), options)
-    checkpoint.sync()
-
-    def run() -> None:
-        for wait_s in (0, SLEEP_S * 6, SLEEP_S):
-            with telling("checkpoint"):
-                checkpoint.save(path("async"), options)
-            for _ in range(int(wait_s * 100)):
-                with hpcsampler.step():
-                    sleep("step", 0.01)
-        with telling("checkpoint"):
-            checkpoint.sync()
-
-    return run
-
-
-def checkpoint_manager() -> Callable[[], None]:
-    checkpoint = tf.train.Checkpoint(v=tf.Variable(1.0), slow=Slow())
-    manager = tf.train.CheckpointManager(checkpoint, path("managed"), 3)
-    manager.save()
-
-    @within("checkpoint")
-    def run() -> None:
-        for _ in range(TIMES):
-            manager.save()
-        manager.restore_or_initialize()
-
-    return run
-
-
-def keras_saving() -> Callable[[], None]:
-    made = model(SlowLayer())
-    made.save(path("m.keras"))
-
-    @within("checkpoint")
-    def run() -> None:
-        made.save(path("m.keras"))
-        made.save_weights(path("m.weights.h5"))
-        made.load_weights(path("m.weights.h5"))
-        keras.saving.save_model(made, path("n.keras"))
-
-    return run
-
-
-def saved_model() -> Callable[[], None]:
-    """Tracing inside is part of the saving."""
-
-    class Module(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec((2,), tf.float32)])
-        def serve(self, x: Any) -> Any:
-            sleep("checkpoint")
-            return x + 1
-
-    tf.saved_model.save(tf.Module(), path("warm"))
-    module = Module()
-    return within("checkpoint")(lambda: tf.saved_model.save(module, path("saved")))
 
 
 def tracing() -> Callable[[], None]:
@@ -454,7 +329,8 @@ def main() -> None:
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [logical(), logical()])
     for case in sys.argv[1:]:
         assert hpcsampler.attach(daemon="never", strict=True)
-        run = globals()[case]()
+        make = getattr(checkpointing, case, None) or globals()[case]
+        run = make()
         if case != "starting":
             with hpcsampler.step():  # so that the start is over
                 pass
