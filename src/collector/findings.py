@@ -143,12 +143,13 @@ def best_interval_s(cost_s: float, mtbf_s: float) -> float:
 
 
 def _retraces(view: View) -> Evidence | None:
-    retraces, last = view.get("traces", "retraces"), view.get("traces", "last_retrace")
-    if not retraces or not isinstance(last, Mapping):
+    """Only while it goes on: a function that was traced twice an hour ago is nobody's concern."""
+    worst = view.get("traces", "worst")
+    if not worst:
         return None
     return {
-        "value": view.share("compile"), "share": view.share("compile"), "retraces": retraces,
-        "function": last.get("function", "a tf.function"), "changed": last.get("changed") or "its arguments",
+        "value": view.share("compile"), "share": view.share("compile"), "retraces": worst[0]["count"],
+        "function": worst[0]["function"], "changed": worst[0]["changed"] or "nothing that its arguments show",
     }
 
 
@@ -274,8 +275,8 @@ RULES: Final[Sequence[Rule]] = (
         next_tool="the file system's own monitor; fio on the checkpoint's directory tells what it could do",
     ),
     Rule(
-        "retracing", _retraces, "{function} was traced again ({retraces} retraces): {changed}",
-        info=0.0, medium=OTHER[0], high=OTHER[1],
+        "retracing", _retraces, "{share:.1%} of the time goes to tracing; {function} was traced again {retraces} times: {changed}",
+        info=0.001, medium=OTHER[0], high=OTHER[1],
         advice=say("pin what changes: batch(drop_remainder=True) or padded shapes, input_signature=[…] on the"
                    " tf.function, tensors instead of Python numbers as arguments"),
         next_tool="TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own retracing warnings with the function's place",

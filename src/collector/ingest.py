@@ -13,9 +13,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from hpcsampler.ext._timeline import Timeline
-from hpcsampler.protocol.messages import EVENT_SIZE, Bye, Events, Hello, Names, ProtocolError, decode
+from hpcsampler.protocol.messages import (
+    EVENT_SIZE,
+    Bye,
+    Events,
+    Hello,
+    Incidents,
+    Names,
+    ProtocolError,
+    decode,
+)
 from hpcsampler.protocol.phases import Phase
 
+from .account import Account
 from .ranks import Checkpoint, RankState
 
 if TYPE_CHECKING:
@@ -29,7 +39,7 @@ TEXT_MOST: Final = 200
 """Longest name that is kept and shown, in characters."""
 NOTES_MOST: Final = 16
 NAMES_MOST: Final = 1024
-"""Names kept of one rank, of its phases and of its iterators each."""
+"""Names kept of one rank, of its phases and of its keys each."""
 HELD_MESSAGES: Final = 4096
 """Messages kept of ranks that have not said hello yet, all of them together, and how long."""
 HELD_BYTES: Final = 16 << 20
@@ -42,7 +52,7 @@ class _Early:
 
     came_ns: int
     peer: bytes
-    message: Events | Names
+    message: Events | Names | Incidents
     size: int
 
 
@@ -61,11 +71,11 @@ class _Held:
         self._size += early.size
         return True
 
-    def take(self, peer: bytes, rank_key: str) -> list[Events | Names]:
+    def take(self, peer: bytes, rank_key: str) -> list[Events | Names | Incidents]:
         """Remove and return those of one rank."""
         if not self._queue:
             return []
-        found: list[Events | Names] = []
+        found: list[Events | Names | Incidents] = []
         kept: deque[_Early] = deque()
         for early in self._queue:
             if early.peer == peer and early.message.rank_key == rank_key:
@@ -76,7 +86,7 @@ class _Held:
         self._queue = kept
         return found
 
-    def expired(self, now_ns: int) -> list[Events | Names]:
+    def expired(self, now_ns: int) -> list[Events | Names | Incidents]:
         """Remove and return those that waited in vain."""
         gone = []
         while self._queue and now_ns - self._queue[0].came_ns > HELD_S * 1e9:
@@ -165,8 +175,11 @@ class Ingest:
                 self.rejected["stale"] += 1
         elif isinstance(message, Names):
             _learn(state.phase_names, message.phases)
-            state.iterator_names.clear()  # always told all together, and not the same ones for ever
-            _learn(state.iterator_names, message.iterators)
+            state.key_names.clear()  # always told all together, and not the same ones for ever
+            _learn(state.key_names, message.keys)
+        elif isinstance(message, Incidents):
+            for incident in message.items:
+                state.account.take(incident)
         elif isinstance(message, Bye):
             state.said_bye = True
 
@@ -226,7 +239,7 @@ def _begin(state: RankState, message: Events, watermark_ns: int) -> Timeline:
         state.refused = message.dropped
         overhead_ns = message.overhead_ns
     state.checkpoints.clear()
-    state.checkpoints.append(Checkpoint(start_ns, overhead_ns, {}))
+    state.checkpoints.append(Checkpoint(start_ns, overhead_ns, {}, {}))
     return timeline
 
 
@@ -249,6 +262,7 @@ def _attach_again(state: RankState) -> None:
     state.steps = state.evaluation_steps = 0
     state.evaluating = False
     state.step_ms = None
+    state.account = Account()
     state.ending = None
     state.checkpoints.clear()
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsampler.protocol.snapshot import WINDOW_S
 
+from .account import Account
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -33,6 +35,7 @@ class Checkpoint:
     """The time folded so far."""
     overhead_ns: int
     details_ns: dict[tuple[int, int], int]
+    detail_counts: dict[tuple[int, int], int]
 
 
 @dataclass(slots=True)
@@ -70,12 +73,13 @@ class RankState:
     evaluation_steps: int = 0
     evaluating: bool = False
     phase_names: dict[int, str] = field(default_factory=dict)
-    iterator_names: dict[int, str] = field(default_factory=dict)
+    key_names: dict[int, str] = field(default_factory=dict)
     checkpoints: deque[Checkpoint] = field(default_factory=deque)
     """About one a second, back to the beginning of the window."""
     step_ms: tuple[float, ...] | None = None
     """Percentiles of the step times in the window at the last checkpoint: they cost more than all else
     in a snapshot."""
+    account: Account = field(default_factory=Account)
     watched: bool = False
     """Its process can be seen from here."""
     cpu: RankCpu | None = None
@@ -97,7 +101,10 @@ class RankState:
         now_ns = self.timeline.now_ns
         if self.checkpoints and self.checkpoints[-1].at_ns == now_ns:
             return
-        self.checkpoints.append(Checkpoint(now_ns, self.overhead_ns, self.timeline.details_ns()))
+        self.checkpoints.append(
+            Checkpoint(now_ns, self.overhead_ns, self.timeline.details_ns(), self.timeline.detail_counts()),
+        )
+        self.account.rate(self.timeline)
         self.step_ms = self.timeline.step_percentiles_ms(WINDOW_S, RATIOS)
         begin_ns = now_ns - int(WINDOW_S * 1e9)
         while len(self.checkpoints) > 1 and self.checkpoints[1].at_ns <= begin_ns:

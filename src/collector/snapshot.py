@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hpcsampler.ext._timeline import Timeline
-    from hpcsampler.protocol.snapshot import DaemonSnapshot, Finding, HostSnapshot, State, TopCause
+    from hpcsampler.protocol.snapshot import CallbackTime, DaemonSnapshot, Finding, HostSnapshot, State, TopCause
 
     from .gpu import GpuReading
     from .ranks import RankState
 
 LEAST_CAUSE: Final = 0.01
 """A stall of a smaller share is no cause worth a name."""
+CALLBACKS_MOST: Final = 5
 _LABELS: Final = {int(phase): phase.label for phase in Phase} | {USER_PRODUCTIVE: Phase.USER.label}
 """Names by category of a timeline. Plain numbers and texts: enums would cost more than all else here."""
 _PRODUCTIVE: Final = (*(int(phase) for phase in sorted(PRODUCTIVE_PHASES)), USER_PRODUCTIVE)
@@ -106,6 +107,10 @@ def rank_snapshot(state: RankState, now_ns: int, gpus: list[str]) -> RankSnapsho
         found["cpu"] = state.cpu
     if timeline is not None:
         _add_timeline(found, state, timeline)
+    if (checkpoints := state.account.checkpoints(now_ns)) is not None:
+        found["checkpoints"] = checkpoints
+    if (traces := state.account.traces()) is not None:
+        found["traces"] = traces
     return found
 
 
@@ -170,6 +175,8 @@ def _add_window(found: RankSnapshot, state: RankState, timeline: Timeline) -> No
     before = state.checkpoints[0]
     if timeline.now_ns > before.at_ns:
         found["overhead"] = (state.overhead_ns - before.overhead_ns) / (timeline.now_ns - before.at_ns)
+    if called := callbacks(state, timeline, covered_ns):
+        found["callbacks"] = called
 
 
 def by_phase(ns: Sequence[int]) -> dict[str, int]:
@@ -182,7 +189,7 @@ def by_phase(ns: Sequence[int]) -> dict[str, int]:
 
 
 def top_cause(state: RankState, window_ns: Sequence[int], covered_ns: int) -> TopCause | None:
-    """Find the largest stall of a window, and which iterator or phase of the user's most of it went to."""
+    """Find the largest stall of a window, and what exactly most of it went to: an iterator, a function, a callback."""
     # The user's phases here are those that count as stalls: productive ones have a category of their own.
     category = max(_STALLS, key=window_ns.__getitem__)
     if window_ns[category] < LEAST_CAUSE * covered_ns or not covered_ns:
@@ -207,9 +214,33 @@ def _detail(state: RankState, category: int) -> str:
         grown_ns = ns - before.get((wire_phase, key), 0)
         if grown_ns > most_ns:
             most_ns = grown_ns
-            names: Mapping[int, str] = state.phase_names if is_user else state.iterator_names
+            names: Mapping[int, str] = state.phase_names if is_user else state.key_names
             detail = names.get(wire_phase if is_user else key, "")
     return detail
+
+
+def callbacks(state: RankState, timeline: Timeline, covered_ns: int) -> list[CallbackTime]:
+    """Find the callbacks that took most of the window."""
+    before = state.checkpoints[0]
+    grown = sorted(
+        (
+            (ns - before.details_ns.get((phase, key), 0), phase, key)
+            for (phase, key), ns in timeline.details_ns().items()
+            if phase == Phase.CALLBACK and key in state.key_names
+        ),
+        reverse=True,
+    )
+    counts = timeline.detail_counts()
+    return [
+        {
+            "name": state.key_names[key],
+            "seconds": ns / 1e9,
+            "share": min(ns / covered_ns, 1.0),
+            "count": max(counts.get((phase, key), 0) - before.detail_counts.get((phase, key), 0), 0),
+        }
+        for ns, phase, key in grown[:CALLBACKS_MOST]
+        if ns > 0 and covered_ns
+    ]
 
 
 def _gpu_snapshot(gpu: GpuReading, owners: list[RankState]) -> GpuSnapshot:

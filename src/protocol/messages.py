@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgpack
 
+from . import incidents
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -93,12 +95,21 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Texts for ids: user phases (ids from `FIRST_USER_PHASE`) and iterators (keys of input events)."""
+    """Texts for ids: user phases (ids from `FIRST_USER_PHASE`), and keys of events: iterators, functions, callbacks."""
 
     rank_key: str
     seq: int
     phases: Mapping[int, str]
-    iterators: Mapping[int, str]
+    keys: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Incidents:
+    """Checkpoints and traces, oldest first. Each is told once: what was lost on the way is not told again."""
+
+    rank_key: str
+    seq: int
+    items: list[incidents.Incident]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +121,7 @@ class Bye:
     reason: str
 
 
-Message: TypeAlias = Hello | Events | Names | Bye
+Message: TypeAlias = Hello | Events | Names | Incidents | Bye
 
 
 def events_prefix(rank_key: str) -> bytes:
@@ -133,7 +144,9 @@ def encode(message: Message) -> bytes:
             del content["rank_key"], content["seq"]
             body, kind = [content], "hello"
         case Names():
-            body, kind = [dict(message.phases), dict(message.iterators)], "names"
+            body, kind = [dict(message.phases), dict(message.keys)], "names"
+        case Incidents():
+            body, kind = [[incidents.pack(item) for item in message.items]], "incidents"
         case Bye():
             body, kind = [message.reason], "bye"
     packed: bytes = msgpack.packb([SCHEMA, kind, message.rank_key, message.seq, *body])
@@ -213,6 +226,16 @@ def _decode_names(rank_key: str, seq: int, body: list[Any]) -> Names:
     return Names(rank_key, seq, *body)
 
 
+def _decode_incidents(rank_key: str, seq: int, body: list[Any]) -> Incidents:
+    _check_length("incidents", body, 1)
+    if not isinstance(body[0], list) or len(body[0]) > incidents.INCIDENTS_MOST:
+        raise ProtocolError("field", "incidents are not a short list")
+    try:
+        return Incidents(rank_key, seq, [incidents.parse(item) for item in body[0]])
+    except ValueError as error:
+        raise ProtocolError("field", str(error)) from None
+
+
 def _decode_bye(rank_key: str, seq: int, body: list[Any]) -> Bye:
     _check_length("bye", body, 1)
     _check_text("reason", body[0])
@@ -223,6 +246,7 @@ _DECODERS: dict[str, Callable[[str, int, list[Any]], Message]] = {
     "events": _decode_events,
     "hello": _decode_hello,
     "names": _decode_names,
+    "incidents": _decode_incidents,
     "bye": _decode_bye,
 }
 _HELLO_FIELDS = {

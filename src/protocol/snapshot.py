@@ -63,6 +63,88 @@ class Mark(TypedDict):
     last: float
 
 
+class _CheckpointRequired(TypedDict):
+    writer: str
+    path: str
+    format: str
+    restored: bool
+    blocked_s: float
+    age_s: float
+    """Since it began."""
+
+
+class CheckpointRecord(_CheckpointRequired, total=False):
+    """One checkpoint that was written or restored."""
+
+    files: int
+    bytes: int
+    background: bool
+    """A thread beside the training writes it."""
+    background_s: float
+    """For how long that one wrote; absent while it does, and for Orbax, which does not tell."""
+    apparent_bytes_per_s: float
+    """Bytes ÷ the time for which the training was blocked."""
+    durable_bytes_per_s: float
+    """Bytes ÷ the time until all was written, the background included. No more than TensorFlow's word for it: what the
+    kernel still holds in its cache counts as written."""
+
+
+class _CheckpointsRequired(TypedDict):
+    count: int
+    seconds: float
+    """For which the training was blocked by them."""
+    bytes: int
+    restored: int
+    last: CheckpointRecord
+    """Written or restored."""
+
+
+class Checkpoints(_CheckpointsRequired, total=False):
+    """All since attach that were written, and how many were restored."""
+
+    step_inflation: float
+    """Median step time during a write in the background ÷ that of as long before it, less 1. Of the latest write during
+    which enough steps ended."""
+
+
+class TraceRecord(TypedDict):
+    """One trace of a function; `changed` is empty unless it was traced before."""
+
+    function: str
+    ordinal: int
+    seconds: float
+    changed: str
+
+
+class TracedFunction(TypedDict):
+    """A function that was traced more than once, with the latest reason."""
+
+    function: str
+    count: int
+    changed: str
+
+
+class Traces(TypedDict):
+    """All since attach."""
+
+    count: int
+    retraces: int
+    seconds: float
+    """Traces within others not counted twice."""
+    last: TraceRecord
+    worst: list[TracedFunction]
+    """Those traced most often again, at most five."""
+
+
+class CallbackTime(TypedDict):
+    """One method of one callback, in the window, without the checkpoints and waits within: those are other phases."""
+
+    name: str
+    seconds: float
+    share: float
+    count: int
+
+
 class _RankRequired(TypedDict):
     rank_key: str
     job: str
@@ -109,6 +191,10 @@ class RankSnapshot(_RankRequired, total=False):
     """CPU time of the sampler in the rank ÷ wall time."""
     cpu: RankCpu
     marks: dict[str, Mark]
+    checkpoints: Checkpoints
+    traces: Traces
+    callbacks: list[CallbackTime]
+    """The five that took most."""
     paused: bool
 
 

@@ -61,7 +61,8 @@ class Sender:
         self.rank_key = secrets.token_hex(8)
         self._attach_ns = _events.now_ns()
         self._courier = _events.Courier(messages.events_prefix(self.rank_key), event_cost_ns)
-        names.on_new = self._courier.call
+        names.on_new = hooks.incidents.on_new = self._courier.call
+        hooks.incidents.clear()
         self._next_hello_s = 0.0
         self._stop_reason = ""
         self._daemon_trouble = False
@@ -168,6 +169,10 @@ class Sender:
             dealer, messages.Names(self.rank_key, self._courier.next_sequence(), *self._names.announced()),
         ):
             self._names.news = True
+        while items := self._hooks.incidents.take():
+            if not self._send(dealer, messages.Incidents(self.rank_key, self._courier.next_sequence(), items)):
+                self._hooks.incidents.put_back(items)
+                break
         for _ in range(_HIGH_WATER):
             packed = self._courier.pack()
             if not packed:

@@ -155,7 +155,7 @@ def test_events_wait_for_their_ranks_hello(node: Node) -> None:
     assert node.ranks.get("r1") is None
     assert node.take(encode(late), peer=b"p1") is not None
     state = node.ranks.get("r1")
-    assert (state.folded, state.dropped, state.iterator_names) == (40, 0, {1: "train"})
+    assert (state.folded, state.dropped, state.key_names) == (40, 0, {1: "train"})
 
 
 def test_those_who_never_say_hello_are_counted_and_forgotten(node: Node) -> None:
@@ -219,12 +219,12 @@ def test_names_are_bounded(node: Node) -> None:
 
 def test_of_iterators_without_end_each_has_a_key_and_the_first_and_latest_have_names(node: Node) -> None:
     names = sampler_names.Names()
-    keys = [names.iterator(f"data {i}") for i in range(3000)]
+    keys = [names.key(f"data {i}") for i in range(3000)]
     assert len(set(keys)) == 3000
     for made in (names.announced()[1], {**names.announced()[1], keys[-1] + 1: "another"}):
         node.take(encode(Names("r0", 0, {}, dict(list(made.items())[-ingest.NAMES_MOST:]))))
-    known = node.rank.iterator_names
-    assert len(known) == ingest.NAMES_MOST
+    known = node.rank.key_names
+    assert len(known) == len(made) <= ingest.NAMES_MOST
     assert (known[keys[1]], known[keys[-1]], known[keys[-1] + 1]) == ("data 1", "data 2999", "another")
 
 

@@ -11,6 +11,7 @@ from hpcsampler.collector.gpu import GpuReading
 from hpcsampler.collector.ingest import fold
 from hpcsampler.collector.ranks import RankState
 from hpcsampler.collector.snapshot import Moment, build, rank_snapshot
+from hpcsampler.protocol.incidents import TraceIncident
 from hpcsampler.protocol.messages import Events
 from hpcsampler.protocol.phases import Flag, Kind, Phase
 from hpcsampler.protocol.snapshot import decode_snapshot, encode_snapshot
@@ -68,7 +69,7 @@ def test_shares_are_of_the_last_ten_seconds_and_totals_of_all(told: Told) -> Non
 
 
 def test_the_top_cause_names_the_iterator_that_cost_most_lately(told: Told) -> None:
-    told.state.iterator_names.update({1: "ParallelMap decode", 2: "Shuffle"})
+    told.state.key_names.update({1: "ParallelMap decode", 2: "Shuffle"})
     for _ in range(15):
         told.tell(steps(told.now, 5, input_ns=150 * MS, step_ns=50 * MS, key=1))
     for _ in range(12):
@@ -258,3 +259,30 @@ def test_ended_ranks_go_after_a_while_and_the_first_go_first(monkeypatch: pytest
     assert [s.hello.rank for s in known.expire(NOW + 70 * S)] == [1]
     assert [s.hello.rank for s in known.expire(NOW + 700 * S)] == [2]
     assert [s.hello.rank for s in known] == [3]
+
+
+def test_the_callbacks_that_took_most_of_the_window_are_named_and_counted(told: Told) -> None:
+    told.state.key_names.update({key: f"Callback{key}.on_epoch_end" for key in range(1, 8)})
+    told.tell(steps(told.now, 10, input_ns=0, step_ns=100 * MS))
+    for _ in range(12):
+        records = b""
+        for key in range(1, 8):
+            begin_ns = told.now + key * 100 * MS
+            records += event(begin_ns, Phase.CALLBACK, Kind.BEGIN, key=key)
+            # The checkpoint that it writes is no time of the callback's.
+            records += event(begin_ns + key * MS, Phase.CHECKPOINT, Kind.BEGIN)
+            records += event(begin_ns + (key + 5) * MS, Phase.CHECKPOINT, Kind.END)
+            records += event(begin_ns + (key + 5) * MS, Phase.CALLBACK, Kind.END, key=key)
+        told.tell(records)
+    found = told.snapshot()["callbacks"]
+    assert [called["name"] for called in found] == [f"Callback{key}.on_epoch_end" for key in (7, 6, 5, 4, 3)]
+    assert found[0]["seconds"] == pytest.approx(0.07, rel=0.01)
+    assert found[0]["share"] == pytest.approx(0.007, rel=0.1)
+    assert found[0]["count"] == 10
+
+
+def test_checkpoints_and_traces_of_a_rank_are_shown_once_there_are_any(told: Told) -> None:
+    told.train(2, input_ns=0, step_ns=100 * MS)
+    assert not {"checkpoints", "traces", "callbacks"} & set(told.snapshot())
+    told.state.account.take(TraceIncident(NOW, "train", 1, 0.5, nested=False, retrace=False, changed=""))
+    assert told.snapshot()["traces"]["last"] == {"function": "train", "ordinal": 1, "seconds": 0.5, "changed": ""}

@@ -53,11 +53,11 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], list[str]]] = [
     ("checkpoint-bound", "medium",
      {"totals_s": {"step": 9500.0, "checkpoint": 500.0}, "checkpoints": {"count": 10, "seconds": 500.0}},
      {}, ["5.0 %", "less often"]),
-    ("retracing", "info", {"traces": {"count": 4, "retraces": 3, "seconds": 1.0, "last_retrace": {
-        "function": "train_step", "changed": "argument x: float32[8,4] to float32[9,4]"}}}, {},
-     ["train_step", "3 retraces", "float32[9,4]", "drop_remainder"]),
-    ("retracing", "high", {"phases": phases(compile=0.5), "traces": {"count": 4, "retraces": 3, "last_retrace": {
-        "function": "f", "changed": "n: 3 to 4"}}}, {}, ["n: 3 to 4"]),
+    ("retracing", "info", {"phases": phases(compile=0.02), "traces": {"count": 4, "retraces": 3, "worst": [{
+        "function": "train_step", "count": 3, "changed": "argument x: float32[8,4] to float32[9,4]"}]}}, {},
+     ["train_step", "again 3 times", "float32[9,4]", "drop_remainder"]),
+    ("retracing", "high", {"phases": phases(compile=0.5), "traces": {"count": 4, "retraces": 3, "worst": [{
+        "function": "f", "count": 3, "changed": "n: 3 to 4"}]}}, {}, ["n: 3 to 4"]),
     ("callback-bound", "medium", {"phases": phases(callback=0.1)}, {}, ["10 %"]),
     ("transfer-bound", "high", {"phases": phases(transfer=0.21)}, {}, ["21 %"]),
     ("gc-bound", "medium", {"phases": phases(gc=0.015)}, {}, ["1.5 %", "gc.freeze"]),
@@ -121,7 +121,8 @@ def test_a_training_at_work_has_none() -> None:
         ({"phases": phases(gc=0.009)}, {}),
         ({"phases": phases(transfer=0.049)}, {}),
         ({"cpu": {"run_delay": 0.09}}, {"cgroup": {"throttled": 0.01}}),
-        ({"traces": {"count": 3, "retraces": 0}}, {}),
+        ({"phases": phases(compile=0.5), "traces": {"count": 3, "retraces": 0, "worst": []}}, {}),
+        ({"traces": {"count": 3, "retraces": 2, "worst": [{"function": "f", "count": 2, "changed": "x"}]}}, {}),
         ({"straggler": {"wait_share": 0.04, "blamed_on_rank": 3}}, {}),
         ({"straggler": {"wait_share": 0.4, "blamed_on_rank": 0}}, {}),  # others wait for this one: said of them
         ({"checkpoints": {"count": 2, "seconds": 2.0}, "totals_s": {"step": 1000.0, "checkpoint": 2.0}}, {}),

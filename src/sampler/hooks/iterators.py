@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...ext import _events
+from ...ext import _calls, _events
 from ...protocol.phases import Flag, Kind, Phase
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class IteratorHooks:
     # ---- eager --------------------------------------------------------------------------------------------------
 
     def _timed(self, original: Callable[..., Any], in_graph: Callable[..., Any], *, outer: bool = False) -> Any:
-        return _events.timed_next(original, in_graph, self._context, _KEY, self._new_key, outer=outer)
+        return _calls.timed_next(original, in_graph, self._context, _KEY, self._new_key, outer=outer)
 
     def _new_key(self, iterator: Any) -> int:
         """Give an iterator the key of its source, and watch for its end."""
@@ -106,14 +106,14 @@ class IteratorHooks:
         """
         dataset = getattr(iterator, "_dataset", None)
         if dataset is None:
-            return self._names.iterator(describe(iterator))
+            return self._names.key(describe(iterator))
         known = self._by_dataset.get(id(dataset))
         if known is not None and known[0]() is dataset:
             return known[1]
         likeness = (describe(dataset), str(dataset.element_spec), *_users_line())
         alike = self._by_likeness.get(likeness)
         again = alike is not None and alike[0]() is None
-        key = alike[1] if alike is not None and again else self._names.iterator(likeness[0])
+        key = alike[1] if alike is not None and again else self._names.key(likeness[0])
         source = (weakref.ref(dataset), key)
         self._by_dataset[id(dataset)] = self._by_likeness[likeness] = source
         return key
@@ -142,7 +142,7 @@ class IteratorHooks:
             self._marks.place_done(site, self._marks.acting_ops())
         beside = getattr(iterator, "_iterator_resource", None)
         begin = self._marks.place(Kind.BEGIN, site, beside=beside)
-        with graph.control_dependencies([begin]), _events.Nested():
+        with graph.control_dependencies([begin]), _calls.Nested():
             element = original(iterator)
         flat = self._tensors(element)
         end = self._marks.place(Kind.END, site, value=1, after=[begin, *flat], beside=beside)
@@ -150,7 +150,7 @@ class IteratorHooks:
 
     def _optional(self, original: Callable[..., Any], *, outer: bool) -> Callable[..., Any]:
         """`get_next_as_optional` does not raise at the end: whether an element came is in the optional."""
-        nested = _events.Nested()
+        nested = _calls.Nested()
 
         def get_next_as_optional(iterator: Any) -> Any:
             if nested.active():
@@ -183,7 +183,7 @@ class IteratorHooks:
 
     def _get_value(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Where a loop takes the element out of an optional, it computes on it until the end of that branch."""
-        nested = _events.Nested()
+        nested = _calls.Nested()
 
         def get_value(optional: Any, *args: Any, **kwargs: Any) -> Any:
             graph = None if nested.active() or self._context.executing_eagerly() else self._marks.graph()
