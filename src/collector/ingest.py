@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from hpcsampler.ext._timeline import Timeline
-from hpcsampler.protocol.messages import EVENT_SIZE, Bye, Events, Hello, Names, ProtocolError, decode
+from hpcsampler.protocol.messages import EVENT_SIZE, Bye, Events, Hello, Names, Pipeline, ProtocolError, decode
 from hpcsampler.protocol.phases import Phase
 
+from .pipeline import LivePipeline
 from .ranks import Checkpoint, RankState
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class _Early:
 
     came_ns: int
     peer: bytes
-    message: Events | Names
+    message: Events | Names | Pipeline
     size: int
 
 
@@ -61,11 +62,11 @@ class _Held:
         self._size += early.size
         return True
 
-    def take(self, peer: bytes, rank_key: str) -> list[Events | Names]:
+    def take(self, peer: bytes, rank_key: str) -> list[Events | Names | Pipeline]:
         """Remove and return those of one rank."""
         if not self._queue:
             return []
-        found: list[Events | Names] = []
+        found: list[Events | Names | Pipeline] = []
         kept: deque[_Early] = deque()
         for early in self._queue:
             if early.peer == peer and early.message.rank_key == rank_key:
@@ -76,7 +77,7 @@ class _Held:
         self._queue = kept
         return found
 
-    def expired(self, now_ns: int) -> list[Events | Names]:
+    def expired(self, now_ns: int) -> list[Events | Names | Pipeline]:
         """Remove and return those that waited in vain."""
         gone = []
         while self._queue and now_ns - self._queue[0].came_ns > HELD_S * 1e9:
@@ -164,6 +165,8 @@ class Ingest:
             _learn(state.phase_names, message.phases)
             state.iterator_names.clear()  # always told all together, and not the same ones for ever
             _learn(state.iterator_names, message.iterators)
+        elif isinstance(message, Pipeline):
+            state.pipeline = LivePipeline(message, now_ns)
         elif isinstance(message, Bye):
             state.said_bye = True
 
@@ -244,6 +247,7 @@ def _attach_again(state: RankState) -> None:
     state.steps = state.evaluation_steps = 0
     state.evaluating = False
     state.step_ms = None
+    state.pipeline = None
     state.ending = None
     state.checkpoints.clear()
 
