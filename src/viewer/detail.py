@@ -8,6 +8,7 @@ from .bars import shares_of
 from .cells import Glyphs, clean
 from .header import join, legend
 from .numbers import count, duration, fine_percent, inner, number, percent, size
+from .stages import stage_lines
 from .style import Line, Segment
 from .words import LONG_OPEN_S, is_gone, phase_name
 
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 
 
 def detail_lines(row: Row, cells: int, glyphs: Glyphs) -> list[Line]:
-    """Who it is; where its time since attach went; what its process does."""
+    """Who it is; where its time since attach went; what its process does; its input pipeline."""
     parts = [_who(row.rank, glyphs), _process(row.rank, glyphs)] if row.rank else []
     if row.gpu:
         parts.append(_gpu(row.gpu, glyphs))
     lines = [Line(tuple(join(list(enumerate(part)), cells, glyphs))) for part in parts if part]
     totals = _totals(row.rank, cells, glyphs)
-    return [*lines[:1], totals, *lines[1:]] if totals.segments else lines
+    stages = stage_lines(row.rank, cells, glyphs)
+    return [*lines[:1], *([totals] if totals.segments else []), *lines[1:], *stages]
 
 
 def _who(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
