@@ -70,18 +70,18 @@ class PipelineReader:
         self._facts: weakref.WeakKeyDictionary[Any, _Facts] = weakref.WeakKeyDictionary()
         self._rest_until_s = 0.0
         self.cost_s = 0.0
-        """Wall time of the last reading."""
+        """CPU time of the last reading."""
 
     def read(self) -> PipelineReading | None:
         """Read the pipeline that feeds the training; None if there is none, or it is not time yet. Never raises."""
-        begin_s = time.monotonic()
+        begin_s, used_s = time.monotonic(), time.thread_time()
         if begin_s < self._rest_until_s:
             return None
         try:
             found = self._read()
         except Exception:  # noqa: BLE001 - whatever an unknown version answers: what it can't tell is absent
             found = None
-        self.cost_s = time.monotonic() - begin_s
+        self.cost_s = time.thread_time() - used_s
         self._rest_until_s = begin_s + min(self.cost_s / _COST_MOST, _REST_MOST_S)
         return found
 
