@@ -275,7 +275,8 @@ RULES: Final[Sequence[Rule]] = (
         next_tool="the file system's own monitor; fio on the checkpoint's directory tells what it could do",
     ),
     Rule(
-        "retracing", _retraces, "{share:.1%} of the time goes to tracing; {function} was traced again {retraces} times: {changed}",
+        "retracing", _retraces,
+        "{share:.1%} of the time goes to tracing; {function} was traced again {retraces} times: {changed}",
         info=0.001, medium=OTHER[0], high=OTHER[1],
         advice=say("pin what changes: batch(drop_remainder=True) or padded shapes, input_signature=[…] on the"
                    " tf.function, tensors instead of Python numbers as arguments"),

@@ -20,12 +20,14 @@ from hpcsampler.protocol.messages import (
     Hello,
     Incidents,
     Names,
+    Pipeline,
     ProtocolError,
     decode,
 )
 from hpcsampler.protocol.phases import Phase
 
 from .account import Account
+from .pipeline import LivePipeline
 from .ranks import Checkpoint, RankState
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class _Early:
 
     came_ns: int
     peer: bytes
-    message: Events | Names | Incidents
+    message: Events | Names | Incidents | Pipeline
     size: int
 
 
@@ -71,11 +73,11 @@ class _Held:
         self._size += early.size
         return True
 
-    def take(self, peer: bytes, rank_key: str) -> list[Events | Names | Incidents]:
+    def take(self, peer: bytes, rank_key: str) -> list[Events | Names | Incidents | Pipeline]:
         """Remove and return those of one rank."""
         if not self._queue:
             return []
-        found: list[Events | Names | Incidents] = []
+        found: list[Events | Names | Incidents | Pipeline] = []
         kept: deque[_Early] = deque()
         for early in self._queue:
             if early.peer == peer and early.message.rank_key == rank_key:
@@ -86,7 +88,7 @@ class _Held:
         self._queue = kept
         return found
 
-    def expired(self, now_ns: int) -> list[Events | Names | Incidents]:
+    def expired(self, now_ns: int) -> list[Events | Names | Incidents | Pipeline]:
         """Remove and return those that waited in vain."""
         gone = []
         while self._queue and now_ns - self._queue[0].came_ns > HELD_S * 1e9:
@@ -180,6 +182,8 @@ class Ingest:
         elif isinstance(message, Incidents):
             for incident in message.items:
                 state.account.take(incident)
+        elif isinstance(message, Pipeline):
+            state.pipeline = LivePipeline(message, now_ns)
         elif isinstance(message, Bye):
             state.said_bye = True
 
@@ -263,6 +267,7 @@ def _attach_again(state: RankState) -> None:
     state.evaluating = False
     state.step_ms = None
     state.account = Account()
+    state.pipeline = None
     state.ending = None
     state.checkpoints.clear()
 

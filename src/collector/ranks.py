@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hpcsampler.protocol.snapshot import RankCpu
 
     from .liveness import Ending
+    from .pipeline import LivePipeline
 
 RATIOS: Final = (0.5, 0.95, 0.99)
 RANKS_MOST: Final = 4096
@@ -74,6 +75,7 @@ class RankState:
     evaluating: bool = False
     phase_names: dict[int, str] = field(default_factory=dict)
     key_names: dict[int, str] = field(default_factory=dict)
+    pipeline: LivePipeline | None = None
     checkpoints: deque[Checkpoint] = field(default_factory=deque)
     """About one a second, back to the beginning of the window."""
     step_ms: tuple[float, ...] | None = None

@@ -10,6 +10,8 @@ from hpcsampler.ext._timeline import UNCOVERED, USER_PRODUCTIVE
 from hpcsampler.protocol.phases import FIRST_USER_PHASE, PRODUCTIVE_PHASES, Phase
 from hpcsampler.protocol.snapshot import SNAPSHOT_SCHEMA, WINDOW_S, GpuSnapshot, RankSnapshot, Snapshot
 
+from .pipeline import PIPELINE_S, bottleneck, full_name, input_split
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -172,11 +174,31 @@ def _add_window(found: RankSnapshot, state: RankState, timeline: Timeline) -> No
         found["step_ms"] = {"p50": p50, "p95": p95, "p99": p99}
     if (cause := top_cause(state, window_ns, covered_ns)) is not None:
         found["top_cause"] = cause
+    _add_pipeline(found, state, timeline.now_ns)
     before = state.checkpoints[0]
     if timeline.now_ns > before.at_ns:
         found["overhead"] = (state.overhead_ns - before.overhead_ns) / (timeline.now_ns - before.at_ns)
     if called := callbacks(state, timeline, covered_ns):
         found["callbacks"] = called
+
+
+def _add_pipeline(found: RankSnapshot, state: RankState, now_ns: int) -> None:
+    live = state.pipeline
+    if live is None or not live.message.stages or now_ns - live.came_ns > PIPELINE_S * 1e9:
+        return
+    pipeline = live.message
+    share = found["phases"].get(Phase.INPUT.label, 0.0)
+    slowest = bottleneck(pipeline, share)
+    found["pipeline"] = live.shown(slowest)
+    # Waits for other iterators say nothing about these stages.
+    key = _most_waited(state, Phase.INPUT)[1]
+    if not pipeline.alone and key not in pipeline.keys:
+        return
+    if (split := input_split(pipeline, slowest, share, state.cpu)) is not None:
+        found["input_split"] = split
+    cause = found.get("top_cause")
+    if cause is not None and slowest is not None and cause["phase"] == Phase.INPUT.label:
+        cause["detail"] = full_name(pipeline.stages[slowest])
 
 
 def by_phase(ns: Sequence[int]) -> dict[str, int]:
@@ -202,11 +224,19 @@ def top_cause(state: RankState, window_ns: Sequence[int], covered_ns: int) -> To
 
 
 def _detail(state: RankState, category: int) -> str:
+    wire_phase, key = _most_waited(state, category)
+    is_user = wire_phase >= FIRST_USER_PHASE
+    names: Mapping[int, str] = state.phase_names if is_user else state.key_names
+    return names.get(wire_phase if is_user else key, "")
+
+
+def _most_waited(state: RankState, category: int) -> tuple[int, int]:
+    """`(phase on the wire, key)` that most of a category's time in the window went to; zeros if none."""
     if state.timeline is None:
-        return ""
+        return 0, 0
     before = state.checkpoints[0].details_ns
     most_ns = 0
-    detail = ""
+    found = (0, 0)
     for (wire_phase, key), ns in state.timeline.details_ns().items():
         is_user = wire_phase >= FIRST_USER_PHASE
         if is_user != (category == Phase.USER) or not (is_user or wire_phase == category):
@@ -214,9 +244,8 @@ def _detail(state: RankState, category: int) -> str:
         grown_ns = ns - before.get((wire_phase, key), 0)
         if grown_ns > most_ns:
             most_ns = grown_ns
-            names: Mapping[int, str] = state.phase_names if is_user else state.key_names
-            detail = names.get(wire_phase if is_user else key, "")
-    return detail
+            found = (wire_phase, key)
+    return found
 
 
 def callbacks(state: RankState, timeline: Timeline, covered_ns: int) -> list[CallbackTime]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgpack
 
-from . import incidents
+from . import incidents, stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,6 +113,21 @@ class Incidents:
 
 
 @dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The stages that feed the training, sources first."""
+
+    rank_key: str
+    seq: int
+    keys: list[int]
+    """Of the input events that are waits for this pipeline, as far as that is known."""
+    alone: bool
+    """No other pipeline is open: waits under any key are for this one."""
+    batches_per_s: float | None
+    """What it yielded between two readings; None after the first."""
+    stages: list[stages.Stage]
+
+
+@dataclass(frozen=True, slots=True)
 class Bye:
     """The rank detaches or ends in good order."""
 
@@ -121,7 +136,7 @@ class Bye:
     reason: str
 
 
-Message: TypeAlias = Hello | Events | Names | Incidents | Bye
+Message: TypeAlias = Hello | Events | Names | Incidents | Pipeline | Bye
 
 
 def events_prefix(rank_key: str) -> bytes:
@@ -147,6 +162,9 @@ def encode(message: Message) -> bytes:
             body, kind = [dict(message.phases), dict(message.keys)], "names"
         case Incidents():
             body, kind = [[incidents.pack(item) for item in message.items]], "incidents"
+        case Pipeline():
+            rows = [stages.pack(stage) for stage in message.stages]
+            body, kind = [message.keys, message.alone, message.batches_per_s, rows], "pipeline"
         case Bye():
             body, kind = [message.reason], "bye"
     packed: bytes = msgpack.packb([SCHEMA, kind, message.rank_key, message.seq, *body])
@@ -236,6 +254,21 @@ def _decode_incidents(rank_key: str, seq: int, body: list[Any]) -> Incidents:
         raise ProtocolError("field", str(error)) from None
 
 
+def _decode_pipeline(rank_key: str, seq: int, body: list[Any]) -> Pipeline:
+    _check_length("pipeline", body, 4)
+    keys, alone, batches_per_s, rows = body
+    if not isinstance(keys, list) or not isinstance(rows, list) or len(rows) > stages.STAGES_MOST:
+        raise ProtocolError("field", "pipeline without its lists")
+    for key in keys:
+        _check_int("key", key)
+    if not isinstance(alone, bool) or not (batches_per_s is None or stages.is_rate(batches_per_s)):
+        raise ProtocolError("field", "alone is no boolean, or batches_per_s no rate")
+    try:
+        return Pipeline(rank_key, seq, keys, alone, batches_per_s, [stages.parse(row) for row in rows])
+    except ValueError as error:
+        raise ProtocolError("field", str(error)) from None
+
+
 def _decode_bye(rank_key: str, seq: int, body: list[Any]) -> Bye:
     _check_length("bye", body, 1)
     _check_text("reason", body[0])
@@ -247,6 +280,7 @@ _DECODERS: dict[str, Callable[[str, int, list[Any]], Message]] = {
     "hello": _decode_hello,
     "names": _decode_names,
     "incidents": _decode_incidents,
+    "pipeline": _decode_pipeline,
     "bye": _decode_bye,
 }
 _HELLO_FIELDS = {

@@ -56,6 +56,62 @@ class RankCpu(TypedDict, total=False):
     write_bytes_per_s: float
 
 
+class _StageRequired(TypedDict):
+    stage: str
+    """tf.data's name of it: `ParallelMap`."""
+    parallelism: float
+    autotuned: bool
+    """Whether tf.data chooses the parallelism."""
+    buffered: int
+    """Elements that it holds ready."""
+    bottleneck: bool
+    """It has the lowest ceiling of all. None is the bottleneck where no known ceiling explains the waits."""
+
+
+class StageSnapshot(_StageRequired, total=False):
+    """One stage of the input pipeline that feeds the training, over the last few seconds."""
+
+    name: str
+    """The user's: the dataset's `name=`, else its function's name; `in NAME` inside an interleave."""
+    self_ms: float
+    """Its own time per element of its own: without its inputs', without waiting, whatever the threads."""
+    ceiling_per_s: float
+    """Batches per second that it could yield by itself, with the parallelism that it has."""
+    per_batch: float
+    """Elements of its own that make a batch."""
+    buffer_size: int
+    """Elements that fit."""
+    bytes_per_s: float
+    """What it yields."""
+
+
+class SplitEvidence(TypedDict, total=False):
+    """What an `InputSplit` is concluded from."""
+
+    bottleneck: str
+    compute_ms: float
+    """What a batch takes apart from waiting for it."""
+    source_bytes_per_s: float
+    """What the pipeline's sources yield, from storage or from memory."""
+    read_bytes_per_s: float
+    """What the process reads from storage; the page cache and some network file systems don't count."""
+    undivided: str
+    """The stage that reads and prepares in one, for which no split is made."""
+
+
+class _SplitRequired(TypedDict):
+    evidence: SplitEvidence
+
+
+class InputSplit(_SplitRequired, total=False):
+    """Parts of the wait for data; they sum to 1. Both absent if a stage that does both in one decides."""
+
+    fetch: float
+    """What would go away if reading took no time."""
+    prep: float
+    """What would remain: decoding, augmenting, batching."""
+
+
 class Mark(TypedDict):
     """A `mark(name, value)` of the user's: how often, and the last value (a whole number or a float)."""
 
@@ -187,6 +243,9 @@ class RankSnapshot(_RankRequired, total=False):
     """Productive time ÷ covered time since attach."""
     open_phase: OpenPhase
     top_cause: TopCause
+    pipeline: list[StageSnapshot]
+    """Sources first."""
+    input_split: InputSplit
     overhead: float
     """CPU time of the sampler in the rank ÷ wall time."""
     cpu: RankCpu

@@ -165,6 +165,7 @@ class Sender:
             if self._send(dealer, self._hello()):
                 self._next_hello_s = now + _HELLO_S
                 self._names.news = True
+                self._send_pipeline(dealer)
         if self._names.news and not self._send(
             dealer, messages.Names(self.rank_key, self._courier.next_sequence(), *self._names.announced()),
         ):
@@ -182,6 +183,13 @@ class Sender:
             except zmq.Again:
                 self._courier.lose()
                 return
+
+    def _send_pipeline(self, dealer: zmq.Socket[bytes]) -> None:
+        """Send the stages of the input pipeline. Not at the end: there is no time to read them then."""
+        reader = self._hooks.pipeline
+        reading = reader.read() if reader is not None and not self._stop_reason else None
+        if reading is not None:
+            self._send(dealer, messages.Pipeline(self.rank_key, self._courier.next_sequence(), *reading))
 
     @staticmethod
     def _send(dealer: zmq.Socket[bytes], message: messages.Message) -> bool:

@@ -8,6 +8,7 @@ from .bars import shares_of
 from .cells import Glyphs, clean, cut, width
 from .header import join, legend
 from .numbers import count, duration, fine_percent, inner, number, percent, size
+from .stages import stage_lines
 from .style import Line, Segment
 from .words import LONG_OPEN_S, is_gone, phase_name
 
@@ -21,7 +22,7 @@ _MARK_CELLS = 24
 
 
 def detail_lines(row: Row, cells: int, glyphs: Glyphs) -> list[Line]:
-    """Who it is; where its time since attach went; what its process does; the user's marks."""
+    """Who it is; where its time since attach went; what its process does; its input pipeline; the user's marks."""
     parts = [_who(row.rank, glyphs), _process(row.rank, glyphs)] if row.rank else []
     if row.gpu:
         parts.append(_gpu(row.gpu, glyphs))
@@ -29,6 +30,7 @@ def detail_lines(row: Row, cells: int, glyphs: Glyphs) -> list[Line]:
     totals = _totals(row.rank, cells, glyphs)
     if totals.segments:
         lines.insert(1, totals)
+    lines += stage_lines(row.rank, cells, glyphs)
     marks = _marks(row.rank, cells, glyphs)
     return [*lines, marks] if marks.segments else lines
 

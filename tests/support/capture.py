@@ -24,6 +24,8 @@ class RankCapture:
     names: messages.Names | None = None
     batches: list[messages.Events] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
+    pipelines: list[tuple[float, messages.Pipeline]] = field(default_factory=list)
+    """With when they came: seconds of `time.monotonic()`."""
 
     def timeline(self, until_ns: int | None = None, since_ns: int | None = None) -> Timeline:
         """Fold what was recorded until (and, for the start, since) these times."""
@@ -96,6 +98,8 @@ class Capture:
                     rank.batches.append(message)
                 case messages.Incidents():
                     rank.incidents.extend(message.items)
+                case messages.Pipeline():
+                    rank.pipelines.append((time.monotonic(), message))
                 case messages.Bye():
                     rank.bye = message
 

@@ -12,6 +12,7 @@ from .patches import Patches
 
 if TYPE_CHECKING:
     from ..names import Names
+    from ..pipeline import PipelineReader
     from .graph import GraphMarks
 
 
@@ -28,6 +29,8 @@ class HookSet:
         self.incidents = Incidents()
         self._collections = CollectionHooks(names)
         self._checkpoints = CheckpointHooks(names, self.incidents)
+        self.pipeline: PipelineReader | None = None
+        """Reads the stages of the input pipeline, once TensorFlow is there."""
         self.problems: list[str] = []
         """What could not be hooked, as sentences for the user."""
 
@@ -87,6 +90,7 @@ class HookSet:
 
     def _hook_tensorflow(self, module: Any) -> GraphMarks:
         from ...ext import _events
+        from ..pipeline import PipelineReader
         from . import results, saved_model
         from .functions import FunctionHooks
         from .graph import GraphMarks, framework_library
@@ -100,7 +104,13 @@ class HookSet:
         except RuntimeError as error:
             marks.unavailable = str(error)
             self._patches.missing.append(f"waits inside tf.function ({error})")
-        IteratorHooks(self._names, marks).install(self._patches)
+        iterators = IteratorHooks(self._names, marks)
+        iterators.install(self._patches)
+        reader = PipelineReader(iterators.open_iterators)
+        if reader.unavailable:
+            self._patches.missing.append(reader.unavailable)
+        else:
+            self.pipeline = reader
         LoopHooks(marks).install(self._patches)
         FunctionHooks(marks).install(self._patches)
         saved_model.install(self._patches)
