@@ -40,7 +40,7 @@ def test_a_rank_is_shown_with_its_truth(daemon, viewer, join) -> None:
     begin = rank.identity.attach_ns
     until(lambda: time.monotonic_ns() - begin > 1000 * MS, "a second has passed")
     rank.events(steps(begin, 10, input_ns=30 * MS, step_ns=70 * MS), watermark_ns=begin + 1000 * MS)
-    snapshot = viewer.until(lambda s: (r := find(s, 3)) and r["step"] == 10, "ten steps")
+    snapshot = viewer.until(lambda s: (r := find(s, 3)) and r.get("step") == 10, "ten steps")
     shown = find(snapshot, 3)
     assert shown["phases"] == pytest.approx({"input": 0.3, "step": 0.7}, abs=0.01)
     assert (shown["events"], shown["dropped"], shown["coverage"]) == (40, 0, 1.0)
