@@ -101,8 +101,10 @@ _MISSES = """## Where a budget is missed, and why
   of a Python thread ten times a second, with cold caches; sending without the GIL would take it off.
 - **Import**: an editable install, as `make` makes it, imports its finder's helpers with the package (6 ms of it);
   `enum` and `contextlib` are most of the rest.
-- **Daemon, CPU**: 0.9 % in the quietest run, more under neighbours' load. About 560 calls of NVML a second for 8 GPUs
-  at 10 Hz are a third of it.
+- **Daemon, CPU**: 0.8 % in the quietest run, more under neighbours' load: what wakes five times a second finds cold
+  caches, and the same work takes a third of the time without a pause. A fifth of it is NVML, about 200 calls a second
+  for 8 GPUs at 10 Hz; a quarter is ZeroMQ's thread, which wakes for each of 80 messages a second; the rest takes them
+  in and builds snapshots.
 - **`top`, first frame**: importing Textual takes 0.27 s of CPU, and the first snapshot may be 0.2 s away.
 """
 
