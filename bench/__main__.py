@@ -97,13 +97,15 @@ _MISSES = """## Where a budget is missed, and why
 - **Whole training, graph marks**: on a virtual machine of two shared cores, two blocks of the same steps differ by
   several percent, and a call of a `tf.function` by tens of microseconds. An interval that is wider than its budget
   says that the machine can't tell; it neither shows the budget met nor broken. What the sampler knows of its own cost
-  (its thread's CPU time and a measured cost for each event, `overhead` in the snapshot) was 0.13 to 0.25 % of a core
-  here with two busy ranks: more than the 0.1 % wished for at 10 ms steps, if no core is idle. Most of it is the waking
-  of a Python thread ten times a second, with cold caches; sending without the GIL would take it off.
-- **Import**: an editable install, as `make` makes it, imports its finder's helpers with the package (6 ms of it);
-  `enum` and `contextlib` are most of the rest.
-- **Daemon, CPU**: 0.9 % in the quietest run, more under neighbours' load. About 560 calls of NVML a second for 8 GPUs
-  at 10 Hz are a third of it.
+  (its thread's CPU time and a measured cost for each event, `overhead` in the snapshot) was 0.05 to 0.07 % of a core
+  here with two busy ranks.
+- **The sampler's threads**: two of them wake ten times a second, and each wake costs here about what a thread pays that
+  does nothing else; sending less often would take it off, and cost as much latency.
+- **Import**: an editable install, as `make` makes it, imports its finder's helpers with the package (4 ms of it).
+- **Daemon, CPU**: 0.8 % in the quietest run, more under neighbours' load: what wakes five times a second finds cold
+  caches, and the same work takes a third of the time without a pause. A fifth of it is NVML, about 200 calls a second
+  for 8 GPUs at 10 Hz; a quarter is ZeroMQ's thread, which wakes for each of 80 messages a second; the rest takes them
+  in and builds snapshots.
 """
 
 

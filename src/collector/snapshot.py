@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 LEAST_CAUSE: Final = 0.01
 """A stall of a smaller share is no cause worth a name."""
 CALLBACKS_MOST: Final = 5
-_LABELS: Final = {int(phase): phase.label for phase in Phase} | {USER_PRODUCTIVE: Phase.USER.label}
-"""Names by category of a timeline. Plain numbers and texts: enums would cost more than all else here."""
+_PHASES: Final = tuple((int(phase), phase.label) for phase in Phase)
+"""Plain numbers and texts: enums would cost more than all else here."""
+_USER: Final = Phase.USER.label
+_LABELS: Final = {**dict(_PHASES), USER_PRODUCTIVE: _USER}
+"""Names by category of a timeline."""
 _PRODUCTIVE: Final = (*(int(phase) for phase in sorted(PRODUCTIVE_PHASES)), USER_PRODUCTIVE)
 _STALLS: Final = tuple(category for category in _LABELS if category not in _PRODUCTIVE)
 _MOST: Final = (1 << 63) - 1
@@ -203,10 +206,9 @@ def _add_pipeline(found: RankSnapshot, state: RankState, now_ns: int) -> None:
 
 def by_phase(ns: Sequence[int]) -> dict[str, int]:
     """Nanoseconds of each phase that had any, from those by category of a timeline."""
-    found: dict[str, int] = {}
-    for category, label in _LABELS.items():
-        if spent := ns[category]:
-            found[label] = found.get(label, 0) + spent
+    found = {label: spent for category, label in _PHASES if (spent := ns[category])}
+    if spent := ns[USER_PRODUCTIVE]:
+        found[_USER] = found.get(_USER, 0) + spent
     return found
 
 
