@@ -174,7 +174,8 @@ static void fold(hps_timeline *self, const hps_event *event) {
         return;
     }
     bool role = event->phase == HPS_INPUT && event->kind == HPS_POINT; /* the sender repeats them */
-    if (event->flags & HPS_OTHER_THREAD && !role) {
+    /* A strategy launches eager collectives from threads of its own. */
+    if (event->flags & HPS_OTHER_THREAD && !role && event->phase != HPS_COLLECTIVE) {
         return;
     }
     if (event->t_ns < self->now_ns) {
@@ -191,6 +192,9 @@ static void fold(hps_timeline *self, const hps_event *event) {
         break;
     case HPS_EVALUATION:
         hps_evaluation_event(self, event);
+        break;
+    case HPS_COLLECTIVE:
+        hps_collective_event(self, event);
         break;
     case HPS_HOST: /* a point that says whether recording stops or goes on here */
         if (event->kind == HPS_POINT) {
@@ -243,6 +247,7 @@ void hps_timeline_feed(hps_timeline *self, hps_event *events, size_t count, uint
 
 void hps_timeline_gap(hps_timeline *self) {
     self->open_count = 0;
+    hps_forget_collectives(self);
     self->scope_depth = 0;
     self->inferred_source = 0;
     self->last_step_ns = 0;

@@ -80,6 +80,11 @@ FIRST_USER_PHASE = 1024
 ROLE_TRAIN = 1
 """Value of an `INPUT` point: gradients are computed from what this iterator yields."""
 
+COLLECTIVE_KEYS = 1 << 30
+"""The key of a `COLLECTIVE` event is this plus the number of the group, the same on all ranks: apart from the keys of
+iterators. Its value names one collective of the group, the same on all ranks: the number of members in the upper half,
+the running number of the collective in the lower; 0 if it has none."""
+
 PAUSED = 1
 RESUMED = 0
 """Values of a `HOST` point: recording stops or goes on here, so the time between is not covered."""

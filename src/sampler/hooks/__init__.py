@@ -79,6 +79,7 @@ class HookSet:
     def _hook_tensorflow(self, module: Any) -> GraphMarks:
         from ...ext import _events
         from . import saved_model
+        from .collectives import CollectiveHooks
         from .functions import FunctionHooks
         from .graph import GraphMarks, framework_library
         from .iterators import IteratorHooks
@@ -93,5 +94,6 @@ class HookSet:
         IteratorHooks(self._names, marks).install(self._patches)
         LoopHooks(marks).install(self._patches)
         FunctionHooks(marks).install(self._patches)
+        CollectiveHooks(marks).install(self._patches)
         saved_model.install(self._patches)
         return marks
