@@ -14,7 +14,7 @@ from .errors import HpcsamplerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = ("top", "run", "daemon", "doctor", "demo")
+COMMANDS = ("top", "run", "daemon", "doctor", "demo", "stacks")
 
 
 class _Parser(argparse.ArgumentParser):

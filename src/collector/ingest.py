@@ -13,13 +13,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from hpcsampler.ext._timeline import Timeline
-from hpcsampler.protocol.messages import EVENT_SIZE, Bye, Events, Hello, Names, ProtocolError, decode
+from hpcsampler.protocol.messages import (
+    EVENT_SIZE,
+    Bye,
+    Events,
+    Hello,
+    Names,
+    ProtocolError,
+    Stacks,
+    decode,
+)
 from hpcsampler.protocol.phases import Phase
 
 from .ranks import Checkpoint, RankState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hpcsampler.protocol.messages import Message
 
@@ -89,9 +98,11 @@ class _Held:
 class Ingest:
     """Takes in what the ranks send."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, on_stacks: Callable[[Stacks], None] | None = None) -> None:
+        """on_stacks: is given what a rank says that was asked."""
         self._ranks = ranks
         self._held = _Held()
+        self._on_stacks = on_stacks
         self.rejected: Counter[str] = Counter()
         """Messages counted and dropped, by reason: ProtocolError's, and these: `frames`: not in one
         frame. `unknown`: of a rank that never said hello. `foreign`: for a rank that another connection
@@ -116,7 +127,7 @@ class Ingest:
         state = self._ranks.get(message.rank_key)
         if state is not None and state.peer == peer:
             self._apply(state, message, now_ns)
-        elif isinstance(message, Bye) or not self._held.add(_Early(now_ns, peer, message, len(payload))):
+        elif isinstance(message, Bye | Stacks) or not self._held.add(_Early(now_ns, peer, message, len(payload))):
             self._reject_stray(message)
         return None
 
@@ -164,6 +175,9 @@ class Ingest:
             _learn(state.phase_names, message.phases)
             state.iterator_names.clear()  # always told all together, and not the same ones for ever
             _learn(state.iterator_names, message.iterators)
+        elif isinstance(message, Stacks):
+            if self._on_stacks is not None:
+                self._on_stacks(message)
         elif isinstance(message, Bye):
             state.said_bye = True
 
@@ -243,7 +257,7 @@ def _attach_again(state: RankState) -> None:
     state.folded = state.missing = state.refused = state.overhead_ns = 0
     state.steps = state.evaluation_steps = 0
     state.evaluating = False
-    state.step_ms = None
+    state.step_ms = state.usual_step_s = None
     state.ending = None
     state.checkpoints.clear()
 

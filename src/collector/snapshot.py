@@ -10,6 +10,8 @@ from hpcsampler.ext._timeline import UNCOVERED, USER_PRODUCTIVE
 from hpcsampler.protocol.phases import FIRST_USER_PHASE, PRODUCTIVE_PHASES, Phase
 from hpcsampler.protocol.snapshot import SNAPSHOT_SCHEMA, WINDOW_S, GpuSnapshot, RankSnapshot, Snapshot
 
+from .stall import stalled_s
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -82,7 +84,7 @@ def rank_snapshot(state: RankState, now_ns: int, gpus: list[str]) -> RankSnapsho
         "pid": hello.pid,
         "framework": hello.framework,
         "program": hello.program,
-        "state": rank_state(state),
+        "state": rank_state(state, now_ns),
         "step": 0,
         "evaluation_steps": 0,
         "phases": {},
@@ -102,18 +104,38 @@ def rank_snapshot(state: RankState, now_ns: int, gpus: list[str]) -> RankSnapsho
         found["world_size"] = hello.world_size
     if state.cpu is not None and state.ending is None:
         found["cpu"] = state.cpu
+    if state.run_delay is not None and state.ending is None:
+        found["cpu"] = {**found.get("cpu", {}), "run_delay": state.run_delay}
+    if state.straggler is not None and state.ending is None:
+        found["straggler"] = state.straggler
+    if (still := still_s(state, now_ns)) is not None:
+        found["stalled_s"] = still
     if timeline is not None:
         _add_timeline(found, state, timeline)
     return found
 
 
-def rank_state(state: RankState) -> State:
+def rank_state(state: RankState, now_ns: int) -> State:
     """Say what a rank is about."""
     if state.ending is not None:
         return state.ending
     if state.timeline is None or not state.timeline.started:
         return "starting"
+    if still_s(state, now_ns) is not None:
+        return "stalled"
     return "evaluating" if state.evaluating else "training"
+
+
+def still_s(state: RankState, now_ns: int) -> float | None:
+    """For how long a rank has made no step, in seconds, if it has stalled."""
+    timeline = state.timeline
+    if timeline is None or timeline.progress_ns == 0 or state.ending is not None:
+        return None
+    return stalled_s(
+        without_step_s=(now_ns - timeline.progress_ns) / 1e9,
+        usual_step_s=state.usual_step_s,
+        category=timeline.open_phase()[0],
+    )
 
 
 def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> None:
@@ -192,7 +214,8 @@ def _detail(state: RankState, category: int) -> str:
         if grown_ns > most_ns:
             most_ns = grown_ns
             names: Mapping[int, str] = state.phase_names if is_user else state.iterator_names
-            detail = names.get(wire_phase if is_user else key, "")
+            # Keys of other phases are of other things.
+            detail = names.get(wire_phase if is_user else key, "") if is_user or category == Phase.INPUT else ""
     return detail
 
 

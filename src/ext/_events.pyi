@@ -28,6 +28,7 @@ DUE: int
 WOKEN: int
 BLOCKED: int
 READY: int
+ASKED: int
 
 @final
 class Courier:

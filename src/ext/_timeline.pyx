@@ -19,12 +19,12 @@ cdef extern from "timeline.h" nogil:
         int64_t last
         uint64_t count
     ctypedef struct hps_collective:
-        uint64_t begin_ns, end_ns
+        uint64_t before_ns, begin_ns, end_ns
         int64_t value
         uint32_t key
         uint16_t arrived
     ctypedef struct hps_timeline:
-        uint64_t newest_step_ns, collective_count
+        uint64_t progress_ns, collective_count
         uint64_t now_ns, since_ns, events, late, unmatched, overflow, evaluation_steps
         uint64_t totals_ns[16]
         uint8_t category
@@ -110,9 +110,10 @@ cdef class Timeline:
         return self.c.evaluation_steps
 
     @property
-    def newest_step_ns(self):
-        """When the newest training or evaluation step ended, CLOCK_MONOTONIC; 0 before any."""
-        return self.c.newest_step_ns
+    def progress_ns(self):
+        """When a training or evaluation step ended last, or what takes its time without one (a checkpoint, compiling,
+        evaluation, startup, a productive phase of the user's, a pause); CLOCK_MONOTONIC, 0 before any."""
+        return self.c.progress_ns
 
     @property
     def collective_count(self):
@@ -120,13 +121,15 @@ cdef class Timeline:
         return self.c.collective_count
 
     def collectives(self, uint64_t since, int shift):
-        """`(where to go on, [(key, value, replicas, arrival in ns, departure in ns), …])` of collectives that are over.
+        """`(where to go on, [(key, value, replicas, before, arrival, departure), …])`: collectives that are over.
 
-        From the `since`-th on, one in 2^`shift` of them, the same ones on all ranks; at most 256.
+        From the `since`-th on, one in 2^`shift` of them, the same ones on all ranks; at most 256. Times in
+        ns, CLOCK_MONOTONIC; before: when the rank had left its last collective before this one, 0 if not known.
         """
         cdef hps_collective found[COLLECTIVES]
         cdef size_t n = hps_timeline_collectives(self.c, &since, shift, found, COLLECTIVES)
-        return since, [(found[i].key, found[i].value, found[i].arrived, found[i].begin_ns, found[i].end_ns)
+        return since, [(found[i].key, found[i].value, found[i].arrived, found[i].before_ns, found[i].begin_ns,
+                        found[i].end_ns)
                        for i in range(n)]
 
     def open_collective(self):

@@ -60,6 +60,12 @@ static void advance(hps_timeline *self, uint64_t t_ns) {
 
 static int precedence(uint8_t category) { return category == HPS_USER_PRODUCTIVE ? HPS_USER : category; }
 
+/* What may take as long as it does without a step, and nothing hangs. */
+static bool takes_its_time(uint8_t category) {
+    return category == HPS_UNCOVERED || category == HPS_CHECKPOINT || category == HPS_COMPILE ||
+           category == HPS_EVALUATION || category == HPS_STARTUP || category == HPS_USER_PRODUCTIVE;
+}
+
 /* Which category is on from now on: the open interval of the highest precedence, among equals the youngest. */
 static void decide(hps_timeline *self) {
     uint8_t category = self->started ? HPS_HOST : HPS_STARTUP;
@@ -79,6 +85,9 @@ static void decide(hps_timeline *self) {
                 begin = open->begin_ns;
             }
         }
+    }
+    if (category != self->category && takes_its_time(self->category)) {
+        self->progress_ns = self->now_ns;
     }
     if (category != self->category || phase != self->phase || key != self->key) {
         self->category = category;

@@ -68,6 +68,7 @@ typedef struct {
 } hps_mark;
 
 typedef struct { /* one collective that this rank took part in */
+    uint64_t before_ns; /* when this rank had left its last one before; 0: not known */
     uint64_t begin_ns; /* its last replica has arrived */
     uint64_t end_ns;   /* its last replica has left; 0: not yet, or nobody knows when */
     int64_t value;     /* names it, with the key, on all ranks */
@@ -110,10 +111,11 @@ typedef struct {
     hps_source sources[HPS_SOURCES_MOST];
 
     uint64_t collective_count; /* begun so far */
+    uint64_t collective_left_ns; /* when the last one was left */
     int collectives_inside;    /* replicas that are in one now */
     hps_collective collectives[HPS_COLLECTIVES];
 
-    uint64_t newest_step_ns; /* when the last step ended, a training or an evaluation step; 0 before any */
+    uint64_t progress_ns; /* when a training or evaluation step ended last, or what takes its time and is no step; 0: never */
     uint64_t last_step_ns, evaluation_mark_ns; /* evaluation total when the last step ended */
     uint64_t step_time_count;
     int detail_count;

@@ -23,6 +23,7 @@ static void leave(hps_timeline *self, hps_collective *collective, uint16_t repli
 }
 
 void hps_forget_collectives(hps_timeline *self) {
+    self->collective_left_ns = 0;
     for (uint64_t i = oldest_open(self); i < self->collective_count && self->collectives_inside > 0; i++) {
         hps_collective *collective = collective_at(self, i);
         if (collective->inside > 0) {
@@ -54,7 +55,8 @@ static void begin(hps_timeline *self, const hps_event *event) {
             }
         }
         collective = collective_at(self, self->collective_count++);
-        *collective = (hps_collective){.key = event->key, .value = event->value};
+        *collective = (hps_collective){
+            .before_ns = self->collective_left_ns, .key = event->key, .value = event->value};
     }
     collective->begin_ns = self->now_ns;
     collective->end_ns = 0;
@@ -79,7 +81,7 @@ void hps_collective_event(hps_timeline *self, const hps_event *event) {
         }
         leave(self, collective, 1);
         if (collective->inside == 0) {
-            collective->end_ns = self->now_ns;
+            collective->end_ns = self->collective_left_ns = self->now_ns;
         }
     }
 }

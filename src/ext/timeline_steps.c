@@ -46,7 +46,7 @@ static void count_steps(hps_timeline *self, uint64_t n) {
     }
     self->steps += n;
     hps_slot_at(self, self->now_ns / HPS_SLOT_NS)->steps += (uint32_t)n;
-    self->newest_step_ns = self->now_ns;
+    self->progress_ns = self->now_ns;
     uint64_t evaluation = self->totals_ns[HPS_EVALUATION];
     if (self->last_step_ns != 0) {
         uint64_t between = self->now_ns - self->last_step_ns;
@@ -60,7 +60,7 @@ static void count_steps(hps_timeline *self, uint64_t n) {
 }
 
 static void count_evaluation(hps_timeline *self, uint64_t n) {
-    self->newest_step_ns = self->now_ns;
+    self->progress_ns = self->now_ns;
     self->evaluation_steps += n;
     hps_slot_at(self, self->now_ns / HPS_SLOT_NS)->evaluation_steps += (uint32_t)n;
 }

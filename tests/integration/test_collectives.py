@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcsampler.protocol.phases import Phase
+from hpcsampler.protocol.phases import Phase, collective_parts
 from tests.support.capture import Capture
 from tests.support.environment import environment
 from tests.support.workers import Workers
@@ -32,9 +32,9 @@ def test_arrivals_are_seen_on_all_ranks_under_one_name_and_results_are_the_same_
     assert of[0].keys() == of[1].keys()
     assert len(of[0]) >= 24  # of twelve steps: the gradient's and the loss's
     waits_ms = []
-    for name, (_, value, replicas, arrived_ns, left_ns) in of[0].items():
-        _, _, _, slow_ns, slow_left_ns = of[1][name]
-        assert (value >> 32, replicas) == (2, 1)
+    for name, (_, value, replicas, _, arrived_ns, left_ns) in of[0].items():
+        _, _, _, _, slow_ns, slow_left_ns = of[1][name]
+        assert (collective_parts(value)[0], replicas) == (2, 1)
         # Nobody leaves before everybody has arrived.
         assert max(arrived_ns, slow_ns) < min(left_ns, slow_left_ns)
         waits_ms.append(max(0, slow_ns - arrived_ns) / 1e6)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hpcsampler.protocol.phases import COLLECTIVE_KEYS, Flag, Kind, Phase
+from hpcsampler.protocol.phases import COLLECTIVE_KEYS, Flag, Kind, Phase, collective_value
 from tests.support.records import MS, Script, ms
 
 KEY = COLLECTIVE_KEYS | 1
 
 
 def name(ordinal: int, members: int = 2) -> int:
-    return members << 32 | ordinal
+    return collective_value(members, 5, ordinal)
 
 
 def arrives(script: Script, at_ms: float, ordinal: int, *, key: int = KEY, flags: int = Flag.GRAPH) -> Script:
@@ -28,7 +28,8 @@ def test_each_is_told_once_with_its_arrival_and_departure() -> None:
     since, found = timeline.collectives(0, 0)
     start = script.start_ns
     assert found == [
-        (KEY, name(100), 1, start + 10 * MS, start + 15 * MS), (KEY, name(101), 1, start + 20 * MS, start + 22 * MS),
+        (KEY, name(100), 1, 0, start + 10 * MS, start + 15 * MS),
+        (KEY, name(101), 1, start + 15 * MS, start + 20 * MS, start + 22 * MS),
     ]
     assert timeline.collectives(since, 0) == (2, [])
     assert ms(timeline)[Phase.COLLECTIVE] == 7
@@ -53,7 +54,7 @@ def test_replicas_of_a_rank_arrive_with_the_last_and_leave_with_the_last() -> No
     arrives(arrives(script, 10, 100), 12, 100)
     leaves(leaves(script, 20, 100), 21, 100)
     _, found = script.fold(30).collectives(0, 0)
-    assert found == [(KEY, name(100), 2, script.start_ns + 12 * MS, script.start_ns + 21 * MS)]
+    assert found == [(KEY, name(100), 2, 0, script.start_ns + 12 * MS, script.start_ns + 21 * MS)]
 
 
 def test_after_lost_events_a_collective_without_an_end_is_not_told() -> None:

@@ -11,11 +11,13 @@ there collectives are left alone.
 from __future__ import annotations
 
 import threading
+import weakref
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...ext import _events
-from ...protocol.phases import COLLECTIVE_KEYS, Kind, Phase
+from ...protocol.phases import COLLECTIVE_KEYS, Kind, Phase, collective_value
 from .graph import FREE_OP
 
 if TYPE_CHECKING:
@@ -30,13 +32,13 @@ class _Call:
     """A collective that is being launched or traced."""
 
     key: int
-    members: int
-    """How many replicas take part: the upper half of the events' value."""
-    needs: Any
-    """The tensor that it reduces or gathers: a rank has arrived when that is there."""
-    graph: bool
+    value: int
+    """Of its events, without the ordinal."""
+    needs: list[Any]
+    """What must be there for it to begin: the tensor that it reduces or gathers, and what TensorFlow runs before it."""
+    graph: Any
+    """That it is traced in; None if it is launched right now."""
     begun: bool = False
-    value: int = 0
     ordinal: Any = None
 
 
@@ -49,13 +51,16 @@ class CollectiveHooks:
         self._marks = marks
         self._context = context.context()
         self._local = threading.local()
+        self._traced: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
+        self._last: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
+        """Of each graph, by device: the name of the op of the collective that was traced last."""
 
     def install(self, patches: Patches) -> None:
         """Wrap what each reduction and gather comes through, and where it gets its number."""
         from tensorflow.python.distribute import cross_device_utils
         from tensorflow.python.framework import auto_control_deps
 
-        # Neither kept in order nor kept alive for their own sake, as TensorFlow treats the older collectives themselves.
+        # Neither kept in order nor alive for their own sake, as TensorFlow treats the older collectives themselves.
         if not patches.wrap(auto_control_deps, "ASYNC_STATEFUL_OPS", lambda types: types | {FREE_OP}):
             return
         launcher = cross_device_utils.CollectiveReplicaLauncher
@@ -74,10 +79,11 @@ class CollectiveHooks:
                 result = original(launcher, input_tensor, *args, **kwargs)
             finally:
                 self._local.call = before
-                if call.begun and not call.graph:
+                if call.begun and call.graph is None:
                     _events.emit(Phase.COLLECTIVE, Kind.END, call.key, call.value)
-            if not call.begun or not call.graph:
+            if not call.begun or call.graph is None:
                 return result
+            self._last.setdefault(call.graph, {})[launcher._device] = result.op.name  # noqa: SLF001
             end = self._marks.place(
                 Kind.END, call.key, phase=Phase.COLLECTIVE, value=call.value, after=[result], ordinal=[call.ordinal],
                 free=True,
@@ -86,19 +92,34 @@ class CollectiveHooks:
 
         return collective
 
-    def _call(self, launcher: Any, needs: Any) -> _Call | None:
+    def _call(self, launcher: Any, tensor: Any) -> _Call | None:
         """What is known of a collective before it has its number; None if it is left alone."""
-        if "CPU" not in str(getattr(launcher, "_device", "")).upper():
-            return None
-        graph = not self._context.executing_eagerly()
-        if graph:
-            traced = self._marks.graph()
-            if traced is None or self._marks.is_compiled(traced):
-                return None
+        device = str(getattr(launcher, "_device", ""))
         group, members = getattr(launcher, "_group_key", None), getattr(launcher, "_group_size", None)
-        if not isinstance(group, int) or not isinstance(members, int):
+        if "CPU" not in device.upper() or not isinstance(group, int) or not isinstance(members, int):
             return None
-        return _Call(COLLECTIVE_KEYS | (group & (COLLECTIVE_KEYS - 1)), members, needs, graph)
+        graph, place, needs = None, 0, [tensor]
+        if not self._context.executing_eagerly():
+            graph = self._marks.graph()
+            if graph is None or self._marks.is_compiled(graph):
+                return None
+            place = self._place(graph, device)
+            before = self._last.get(graph, {}).get(device)
+            if before is not None and getattr(launcher, "_ordering_token", None) is not None:
+                # TensorFlow runs those of one replica one after the other. Until then this one has not begun, though
+                # what it reduces may be there: the loss is, when the gradients are still being computed.
+                needs.append(graph.get_operation_by_name(before))
+        key = COLLECTIVE_KEYS | (group & (COLLECTIVE_KEYS - 1))
+        return _Call(key, collective_value(members, place, 0), needs, graph)
+
+    def _place(self, graph: Any, device: str) -> int:
+        """Which of the program's collectives this is: its name is that of the function and the order in it.
+
+        Each replica of a rank traces the same ones.
+        """
+        traced = self._traced.setdefault(graph, {})
+        order = traced[device] = traced.get(device, 0) + 1
+        return zlib.crc32(f"{graph.name} {order}".encode())
 
     def _number(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The number of the collective is asked for right before it is launched, and it does not start without.
@@ -114,13 +135,13 @@ class CollectiveHooks:
             if call is None or call.begun or not hasattr(number, "dtype"):
                 return number
             call.begun = True
-            if not call.graph:
-                call.value = call.members << 32 | int(number)
+            if call.graph is None:
+                call.value |= int(number)
                 _events.emit(Phase.COLLECTIVE, Kind.BEGIN, call.key, call.value)
                 return number
-            call.value, call.ordinal = call.members << 32, number
+            call.ordinal = number
             begin = self._marks.place(
-                Kind.BEGIN, call.key, phase=Phase.COLLECTIVE, value=call.value, after=[call.needs], ordinal=[number],
+                Kind.BEGIN, call.key, phase=Phase.COLLECTIVE, value=call.value, after=call.needs, ordinal=[number],
                 free=True,
             )
             return self._marks.behind(begin, number)

@@ -1,8 +1,9 @@
 """One worker of a `MultiWorkerMirroredStrategy` on the CPU, with a custom loop.
 
-`python workers.py INDEX PORT,PORT,… MODE [attach] [forever]`. MODE is what this worker is slowed by: `none`, `compute` (20
-ms in the backward pass), `input` (20 ms for each batch), `jitter` (50 ms, in one step of ten). Each step computes for 10
-ms, that is, sleeps: the cores are shared. After twelve steps it prints a hash of weights and losses, and ends, or not.
+`python workers.py INDEX PORT,PORT,… MODE [attach] [forever]`. MODE is what this worker is slowed by: `none`, `compute`
+(20 ms in the backward pass), `input` (20 ms for each batch), `jitter` (50 ms, in one step of ten). Each step computes
+for 10 ms, that is, sleeps: the cores are shared. After twelve steps it prints a hash of weights and losses, and ends,
+or not.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -36,8 +38,11 @@ random = np.random.default_rng(INDEX)
 
 
 def computing(gradient: Any) -> Any:
-    slow = 0.02 if MODE == "compute" or (MODE == "jitter" and random.random() < 0.04) else 0.0  # noqa: PLR2004
-    time.sleep(0.01 + slow * (2.5 if MODE == "jitter" else 1))
+    time.sleep(0.01)
+    if MODE == "compute":
+        time.sleep(0.02)
+    elif MODE == "jitter" and random.random() < 0.1:
+        time.sleep(0.05)
     return gradient
 
 
@@ -49,7 +54,12 @@ def backward(x: Any) -> Any:
     return tf.identity(x), gradient
 
 
+asked = threading.Semaphore(0)
+"""TensorFlow would fetch ahead, and on a busy machine a step may take longer than the fetch, and hide it."""
+
+
 def fetch(x: Any) -> Any:
+    asked.acquire()
     time.sleep(0.02)
     return x
 
@@ -60,7 +70,6 @@ def dataset() -> Any:
     if MODE == "input":
         made = made.map(lambda x: tf.ensure_shape(tf.numpy_function(fetch, [x], tf.float32), (8, 8)))
     options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     options.deterministic = True
     options.autotune.enabled = False
     return made.with_options(options)
@@ -85,8 +94,13 @@ def train(iterator: Any) -> Any:
     return strategy.reduce("SUM", losses, axis=None)
 
 
-iterator = iter(strategy.experimental_distribute_dataset(dataset()))
-losses = [float(train(iterator)) for _ in range(12)]
+def step(iterator: Any) -> Any:
+    asked.release()
+    return train(iterator)
+
+
+iterator = iter(strategy.distribute_datasets_from_function(lambda _: dataset()))
+losses = [float(step(iterator)) for _ in range(12)]
 print(hashlib.sha256(np.array(losses).tobytes() + weights.numpy().tobytes()).hexdigest(), flush=True)
 while FOREVER:
-    train(iterator)
+    step(iterator)
