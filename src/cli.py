@@ -15,7 +15,7 @@ from .settings import unknown_variables
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = ("top", "run", "daemon", "doctor", "demo")
+COMMANDS = ("top", "run", "daemon", "doctor", "demo", "stacks")
 _SAID_ELSEWHERE = frozenset({"run", "doctor"})
 """Commands after which attach(), or the command itself, says which variables mean nothing."""
 

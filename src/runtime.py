@@ -37,6 +37,11 @@ class RuntimeDirectory:
         return f"ipc://{self.path / 'snapshots.sock'}"
 
     @property
+    def control_address(self) -> str:
+        """Where the daemon answers questions: whoever has one connects a DEALER here."""
+        return f"ipc://{self.path / 'control.sock'}"
+
+    @property
     def daemon_lock(self) -> Path:
         """Held with `flock` by the running daemon; holds its pid as text."""
         return self.path / "daemon.lock"

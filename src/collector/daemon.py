@@ -28,11 +28,14 @@ from .findings import find
 from .gpu import GpuSampler
 from .host import HostSampler
 from .ingest import Ingest
+from .inquiries import Inquiries
+from .lockstep import Lockstep
 from .process import ProcessFiles, usage
 from .ranks import Ranks
 from .singleton import AlreadyRunning, Singleton
 from .snapshot import Moment, build
 from .sockets import Sockets
+from .starvation import NodePressure, RunDelay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,8 +92,12 @@ class Daemon:
         self._linger_s = linger_s
         self._background = background
         self._ranks = Ranks()
-        self._ingest = Ingest(self._ranks, time.monotonic_ns())
+        self._inquiries = Inquiries(sockets)
+        self._ingest = Ingest(self._ranks, time.monotonic_ns(), self._inquiries.told)
         self._attendance = Attendance()
+        self._lockstep = Lockstep()
+        self._run_delay = RunDelay()
+        self._pressure = NodePressure()
         self._gpus = GpuSampler(settings.gpu_ms / 1000)
         self._host = HostSampler()
         self._host_now: HostSnapshot = {}
@@ -126,6 +133,7 @@ class Daemon:
                 # On a fixed beat, unless it was missed by a whole one.
                 publish_at = max(publish_at + self._publish_s, now)
                 self._publish(now)
+                self._inquiries.look(list(self._ranks), time.monotonic_ns())
             wake_at = publish_at
             if fullness is None:
                 wake_at = now
@@ -137,6 +145,8 @@ class Daemon:
         """Let go of everything but the lock and the sockets."""
         self._gpus.stop()
         self._attendance.close()
+        self._run_delay.close()
+        self._pressure.close()
         self._host.close()
         self._files.close()
 
@@ -186,7 +196,9 @@ class Daemon:
         self._attendance.measure(living, now_ns)
         for state in living:
             state.checkpoint()
-        self._host_now = self._host.read()
+        self._lockstep.look(living, now_ns)
+        self._run_delay.look(living, now_ns)
+        self._host_now = {**self._host.read(), **self._pressure.read(now_ns)}
         own = self._files.read(now_ns)
         if own is not None and self._own is not None and own.at_ns > self._own.at_ns:
             cpu = usage(self._own, own)

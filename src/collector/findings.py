@@ -166,10 +166,10 @@ def _straggler(view: View) -> Evidence | None:
 
 
 def _stalled(view: View) -> Evidence | None:
-    since_s = view.get("open_phase", "since_s")
-    if view.rank["state"] != "stalled" or since_s is None:
+    since_s, phase = view.get("stalled_s"), view.get("open_phase", "phase")
+    if view.rank["state"] != "stalled" or since_s is None or phase is None:
         return None
-    return {"value": 1.0, "phase": view.get("open_phase", "phase"), "since_s": since_s}
+    return {"value": 1.0, "phase": phase, "since_s": since_s}
 
 
 def _run_delay(view: View) -> Evidence | None:
@@ -333,7 +333,7 @@ RULES: Final[Sequence[Rule]] = (
         next_tool=_SYSTEM,
     ),
     Rule(
-        "cpu-throttled", _throttled, "the cgroup's CPU limit stops its processes {share:.0%} of the time",
+        "cpu-throttled", _throttled, "the cgroup's CPU limit stopped its processes in {share:.0%} of its periods",
         medium=0.02, high=0.10,
         advice=say("raise the limit (Kubernetes resources.limits.cpu, Slurm --cpus-per-task) or take fewer threads"),
         next_tool=_SYSTEM,

@@ -22,6 +22,7 @@ from hpcsampler.protocol.messages import (
     Names,
     Pipeline,
     ProtocolError,
+    Stacks,
     decode,
 )
 from hpcsampler.protocol.phases import Phase
@@ -31,7 +32,7 @@ from .pipeline import LivePipeline
 from .ranks import Checkpoint, RankState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hpcsampler.protocol.messages import Message
 
@@ -101,11 +102,17 @@ class _Held:
 class Ingest:
     """Takes in what the ranks send."""
 
-    def __init__(self, ranks: Ranks, began_ns: int) -> None:
-        """began_ns: CLOCK_MONOTONIC from which on ranks reach this daemon and no other."""
+    def __init__(
+        self, ranks: Ranks, began_ns: int, on_stacks: Callable[[Stacks], None] | None = None,
+    ) -> None:
+        """began_ns: CLOCK_MONOTONIC from which on ranks reach this daemon and no other.
+
+        on_stacks: is given what a rank says that was asked.
+        """
         self._ranks = ranks
         self._began_ns = began_ns
         self._held = _Held()
+        self._on_stacks = on_stacks
         self.rejected: Counter[str] = Counter()
         """Messages counted and dropped, by reason: ProtocolError's, and these: `frames`: not in one
         frame. `unknown`: of a rank that never said hello. `foreign`: for a rank that another connection
@@ -130,7 +137,7 @@ class Ingest:
         state = self._ranks.get(message.rank_key)
         if state is not None and state.peer == peer:
             self._apply(state, message, now_ns)
-        elif isinstance(message, Bye) or not self._held.add(_Early(now_ns, peer, message, len(payload))):
+        elif isinstance(message, Bye | Stacks) or not self._held.add(_Early(now_ns, peer, message, len(payload))):
             self._reject_stray(message)
         return None
 
@@ -184,6 +191,9 @@ class Ingest:
                 state.account.take(incident)
         elif isinstance(message, Pipeline):
             state.pipeline = LivePipeline(message, now_ns)
+        elif isinstance(message, Stacks):
+            if self._on_stacks is not None:
+                self._on_stacks(message)
         elif isinstance(message, Bye):
             state.said_bye = True
 
@@ -265,7 +275,7 @@ def _attach_again(state: RankState) -> None:
     state.earlier = state.folded = state.missing = state.refused = state.overhead_ns = 0
     state.steps = state.evaluation_steps = 0
     state.evaluating = False
-    state.step_ms = None
+    state.step_ms = state.usual_step_s = None
     state.account = Account()
     state.pipeline = None
     state.ending = None

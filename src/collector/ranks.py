@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hpcsampler.ext._timeline import Timeline
     from hpcsampler.protocol.messages import Hello
-    from hpcsampler.protocol.snapshot import RankCpu
+    from hpcsampler.protocol.snapshot import RankCpu, StragglerSnapshot
 
     from .liveness import Ending
     from .pipeline import LivePipeline
@@ -81,10 +81,16 @@ class RankState:
     step_ms: tuple[float, ...] | None = None
     """Percentiles of the step times in the window at the last checkpoint: they cost more than all else
     in a snapshot."""
+    usual_step_s: float | None = None
+    """The median of the newest window that had steps; None before two steps."""
     account: Account = field(default_factory=Account)
     watched: bool = False
     """Its process can be seen from here."""
     cpu: RankCpu | None = None
+    run_delay: float | None = None
+    """Seconds per second that its threads waited for a CPU."""
+    straggler: StragglerSnapshot | None = None
+    """Who waits for whom, as of the last look at the ranks of its job together."""
     said_bye: bool = False
     dead_since_ns: int | None = None
     """When its process was seen to be gone."""
@@ -108,6 +114,8 @@ class RankState:
         )
         self.account.rate(self.timeline)
         self.step_ms = self.timeline.step_percentiles_ms(WINDOW_S, RATIOS)
+        if self.step_ms is not None:
+            self.usual_step_s = self.step_ms[0] / 1000
         begin_ns = now_ns - int(WINDOW_S * 1e9)
         while len(self.checkpoints) > 1 and self.checkpoints[1].at_ns <= begin_ns:
             self.checkpoints.popleft()

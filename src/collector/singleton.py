@@ -15,7 +15,7 @@ from hpcsampler.launch import try_lock
 if TYPE_CHECKING:
     from hpcsampler.runtime import RuntimeDirectory
 
-_SOCKETS: Final = ("events.sock", "snapshots.sock")
+_SOCKETS: Final = ("events.sock", "snapshots.sock", "control.sock")
 _TRY_S: Final = 0.3
 """Others who only look hold the lock for microseconds: whoever holds it longer is a daemon."""
 

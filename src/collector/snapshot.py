@@ -11,11 +11,13 @@ from hpcsampler.protocol.phases import FIRST_USER_PHASE, PRODUCTIVE_PHASES, Phas
 from hpcsampler.protocol.snapshot import SNAPSHOT_SCHEMA, WINDOW_S, GpuSnapshot, RankSnapshot, Snapshot
 
 from .pipeline import PIPELINE_S, bottleneck, full_name, input_split
+from .stall import stalled_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hpcsampler.ext._timeline import Timeline
+    from hpcsampler.protocol.messages import Hello
     from hpcsampler.protocol.snapshot import CallbackTime, DaemonSnapshot, Finding, HostSnapshot, State, TopCause
 
     from .gpu import GpuReading
@@ -92,7 +94,7 @@ def rank_snapshot(state: RankState, now_ns: int, gpus: list[str]) -> RankSnapsho
         "pid": hello.pid,
         "framework": hello.framework,
         "program": hello.program,
-        "state": rank_state(state),
+        "state": rank_state(state, now_ns),
         "phases": {},
         "totals_s": {},
         "age_s": max(0.0, (now_ns - state.newest_ns) / 1e9),
@@ -102,14 +104,15 @@ def rank_snapshot(state: RankState, now_ns: int, gpus: list[str]) -> RankSnapsho
         "gpus": gpus,
         "notes": hello.notes,
     }
-    if hello.rank >= 0:
-        found["rank"] = hello.rank
-    if hello.local_rank >= 0:
-        found["local_rank"] = hello.local_rank
-    if hello.world_size > 0:
-        found["world_size"] = hello.world_size
+    _add_place(found, hello)
     if state.cpu is not None and state.ending is None:
         found["cpu"] = state.cpu
+    if state.run_delay is not None and state.ending is None:
+        found["cpu"] = {**found.get("cpu", {}), "run_delay": state.run_delay}
+    if state.straggler is not None and state.ending is None:
+        found["straggler"] = state.straggler
+    if (still := still_s(state, now_ns)) is not None:
+        found["stalled_s"] = still
     if timeline is not None:
         _add_timeline(found, state, timeline)
     if (checkpoints := state.account.checkpoints(now_ns)) is not None:
@@ -119,13 +122,36 @@ def rank_snapshot(state: RankState, now_ns: int, gpus: list[str]) -> RankSnapsho
     return found
 
 
-def rank_state(state: RankState) -> State:
+def _add_place(found: RankSnapshot, hello: Hello) -> None:
+    if hello.rank >= 0:
+        found["rank"] = hello.rank
+    if hello.local_rank >= 0:
+        found["local_rank"] = hello.local_rank
+    if hello.world_size > 0:
+        found["world_size"] = hello.world_size
+
+
+def rank_state(state: RankState, now_ns: int) -> State:
     """Say what a rank is about."""
     if state.ending is not None:
         return state.ending
     if state.timeline is None or not state.timeline.started:
         return "starting"
+    if still_s(state, now_ns) is not None:
+        return "stalled"
     return "evaluating" if state.evaluating else "training"
+
+
+def still_s(state: RankState, now_ns: int) -> float | None:
+    """For how long a rank has made no step, in seconds, if it has stalled."""
+    timeline = state.timeline
+    if timeline is None or timeline.progress_ns == 0 or state.ending is not None:
+        return None
+    return stalled_s(
+        without_step_s=(now_ns - timeline.progress_ns) / 1e9,
+        usual_step_s=state.usual_step_s,
+        category=timeline.open_phase()[0],
+    )
 
 
 def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> None:
@@ -226,6 +252,8 @@ def top_cause(state: RankState, window_ns: Sequence[int], covered_ns: int) -> To
 
 
 def _detail(state: RankState, category: int) -> str:
+    if category == Phase.COLLECTIVE:
+        return ""  # its keys are groups of ranks
     wire_phase, key = _most_waited(state, category)
     is_user = wire_phase >= FIRST_USER_PHASE
     names: Mapping[int, str] = state.phase_names if is_user else state.key_names

@@ -1,15 +1,17 @@
-"""The daemon's two sockets: events come in through one, snapshots go out through the other."""
+"""The daemon's sockets: events come in through one, snapshots go out through another, the third takes questions."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import zmq
 
 from hpcsampler.errors import RuntimeDirectoryError
+from hpcsampler.protocol.control import MAX_REQUEST_BYTES
 from hpcsampler.protocol.messages import MAX_MESSAGE_BYTES
 from hpcsampler.protocol.snapshot import TOPIC
 
@@ -27,13 +29,15 @@ QUEUED_SNAPSHOTS: Final = 4
 """Snapshots that wait for a viewer that does not read."""
 _SUBSCRIPTIONS: Final = 64
 """Subscriptions taken in at a time: whoever floods the daemon with them must not keep it from its work."""
+_QUESTIONS: Final = 16
+"""Questions taken in at a time."""
 _LINGER_MS: Final = 100
 _BACKLOG: Final = 1024
 """Connections that wait to be accepted: all ranks of a large node come at once."""
 
 
 class Sockets:
-    """Both sockets, bound. Single-threaded."""
+    """All sockets, bound. Single-threaded."""
 
     def __init__(self, directory: RuntimeDirectory) -> None:
         """Bind. Raises `RuntimeDirectoryError` where that can't be. Former sockets' files must be gone."""
@@ -41,6 +45,8 @@ class Sockets:
         try:
             self._events = self._bind(zmq.ROUTER, directory.events_address)
             self._snapshots = self._bind(zmq.XPUB, directory.snapshots_address)
+            self._control = self._bind(zmq.ROUTER, directory.control_address)
+            self._control.set(zmq.MAXMSGSIZE, MAX_REQUEST_BYTES)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise RuntimeDirectoryError(
@@ -105,6 +111,28 @@ class Sockets:
             counts[peer] += 1
             if time.monotonic() >= deadline:
                 return None
+
+    def questions(self) -> list[tuple[bytes, bytes]]:
+        """Who asks, and what, as bytes."""
+        found = []
+        for _ in range(_QUESTIONS):
+            try:
+                frames = self._control.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            if len(frames) == 2:  # noqa: PLR2004 - routing id and payload
+                found.append((frames[0], frames[1]))
+        return found
+
+    def answer(self, who: bytes, data: bytes) -> None:
+        """Send an answer to whoever asked. One that has gone, or does not read, misses it."""
+        with suppress(zmq.Again):
+            self._control.send_multipart([who, data], zmq.NOBLOCK)
+
+    def tell(self, peer: bytes, data: bytes) -> None:
+        """Send something to a rank. One that has gone, or does not read, misses it."""
+        with suppress(zmq.Again):
+            self._events.send_multipart([peer, data], zmq.NOBLOCK)
 
     def publish(self, frame: bytes) -> None:
         """Send a snapshot to all viewers. One that does not read misses it."""

@@ -27,6 +27,7 @@ DUE: int
 WOKEN: int
 BLOCKED: int
 READY: int
+ASKED: int
 
 @final
 class Courier:

@@ -70,7 +70,7 @@ cdef extern from "courier.h" nogil:
         HPS_COURIER_DUE
         HPS_COURIER_WOKEN
         HPS_COURIER_BLOCKED
-        HPS_COURIER_READY
+        HPS_COURIER_READY, HPS_COURIER_ASKED
 
 cdef extern from *:
     """
@@ -187,7 +187,7 @@ def wake():
 DUE = HPS_COURIER_DUE
 WOKEN = HPS_COURIER_WOKEN
 BLOCKED = HPS_COURIER_BLOCKED
-READY = HPS_COURIER_READY
+READY, ASKED = HPS_COURIER_READY, HPS_COURIER_ASKED
 
 
 cdef class Courier:
@@ -236,8 +236,8 @@ cdef class Courier:
     def carry(self, double every_s, double until_s):
         """Send what comes, every `every_s` seconds, for `until_s` seconds: `DUE`. Before that:
 
-        `WOKEN` by `wake()`, or by `call()`; `BLOCKED`, if nobody is connected or takes more, and then all unsent events are still in
-        the ring; `READY`, if no socket is bound and there is something to pack.
+        `WOKEN` by `wake()` or `call()`; `BLOCKED`, if nobody is connected or takes more, and all unsent events are
+        still in the ring; `ASKED`, if a message has come; `READY`, if no socket is bound and there is something to pack.
         """
         cdef uint64_t every_ns = <uint64_t>(every_s * 1e9)
         cdef uint64_t until_ns = hps_now_ns() + <uint64_t>(max(0.0, until_s) * 1e9)

@@ -22,7 +22,13 @@ cdef extern from "timeline.h" nogil:
         bint is_float
         int64_t last
         uint64_t count
+    ctypedef struct hps_collective:
+        uint64_t before_ns, begin_ns, end_ns
+        int64_t value
+        uint32_t key
+        uint16_t arrived
     ctypedef struct hps_timeline:
+        uint64_t progress_ns, collective_count
         uint64_t start_ns, now_ns, since_ns, step_time_count, events, late, unmatched, overflow, evaluation_steps
         uint64_t totals_ns[16]
         uint8_t category
@@ -38,6 +44,8 @@ cdef extern from "timeline.h" nogil:
     void hps_timeline_gap(hps_timeline *)
     uint64_t hps_timeline_steps(const hps_timeline *)
     void hps_timeline_window(const hps_timeline *, uint64_t, uint64_t *, uint64_t *)
+    size_t hps_timeline_collectives(const hps_timeline *, uint64_t *, int, hps_collective *, size_t)
+    const hps_collective *hps_timeline_open_collective(const hps_timeline *)
     size_t hps_timeline_step_times(const hps_timeline *, uint64_t, float *, size_t)
 
 cdef extern from *:
@@ -49,6 +57,7 @@ cdef extern from *:
 DEF CATEGORIES = 16
 DEF EVENT_BYTES = 24
 DEF STEP_TIMES = 8192
+DEF COLLECTIVES = 256
 
 UNCOVERED = 0
 """Index of time about which nothing is known, in what `totals_ns` and `window` return. 1 to 13 are the phases."""
@@ -104,6 +113,34 @@ cdef class Timeline:
     def evaluation_steps(self):
         """Batches evaluated since the start."""
         return self.c.evaluation_steps
+
+    @property
+    def progress_ns(self):
+        """When a training or evaluation step ended last, or what takes its time without one (a checkpoint, compiling,
+        evaluation, startup, a productive phase of the user's, a pause); CLOCK_MONOTONIC, 0 before any."""
+        return self.c.progress_ns
+
+    @property
+    def collective_count(self):
+        """Collectives begun since the start."""
+        return self.c.collective_count
+
+    def collectives(self, uint64_t since, int shift):
+        """`(where to go on, [(key, value, replicas, before, arrival, departure), …])`: collectives that are over.
+
+        From the `since`-th on, one in 2^`shift` of them, the same ones on all ranks; at most 256. Times in
+        ns, CLOCK_MONOTONIC; before: when the rank had left its last collective before this one, 0 if not known.
+        """
+        cdef hps_collective found[COLLECTIVES]
+        cdef size_t n = hps_timeline_collectives(self.c, &since, shift, found, COLLECTIVES)
+        return since, [(found[i].key, found[i].value, found[i].arrived, found[i].before_ns, found[i].begin_ns,
+                        found[i].end_ns)
+                       for i in range(n)]
+
+    def open_collective(self):
+        """`(key, value, arrival in ns)` of the oldest collective that the rank is in at `now_ns`, or None."""
+        cdef const hps_collective *c = hps_timeline_open_collective(self.c)
+        return None if c == NULL else (c.key, c.value, c.begin_ns)
 
     @property
     def started(self):

@@ -11,7 +11,7 @@ enum { BATCH_EVENTS = 4096, HEADER_ROOM = 192, FIELDS = 5, INTEGER = 9, BIN = 5 
 static const uint64_t SIGN_NS = 1000000000u; /* a rank that records nothing says so: that its newest state holds */
 
 /* Of zmq.h, fixed by libzmq's ABI (4.x: int). */
-enum { ZMQ_DONTWAIT = 1, ZMQ_EVENTS = 15, ZMQ_POLLOUT = 2 };
+enum { ZMQ_DONTWAIT = 1, ZMQ_EVENTS = 15, ZMQ_POLLIN = 1, ZMQ_POLLOUT = 2 };
 
 int hps_courier_open(hps_courier *courier, const uint8_t *prefix, size_t size, double event_cost_ns) {
     memset(courier, 0, sizeof *courier);
@@ -97,28 +97,33 @@ void hps_courier_lose(hps_courier *courier) {
     courier->packed = 0;
 }
 
-static bool writable(hps_courier *courier) {
+static int socket_events(hps_courier *courier) {
     int events = 0;
     size_t size = sizeof events;
-    return courier->getsockopt(courier->socket, ZMQ_EVENTS, &events, &size) == 0 && (events & ZMQ_POLLOUT);
+    return courier->getsockopt(courier->socket, ZMQ_EVENTS, &events, &size) == 0 ? events : 0;
 }
 
-static bool flush(hps_courier *courier) {
+/* Send what is there. Returns why to go back to Python, or -1. */
+static int flush(hps_courier *courier) {
     const uint8_t *message;
     do {
-        if (!writable(courier)) {
-            return false;
+        int events = socket_events(courier);
+        if (events & ZMQ_POLLIN) {
+            return HPS_COURIER_ASKED;
+        }
+        if (!(events & ZMQ_POLLOUT)) {
+            return HPS_COURIER_BLOCKED;
         }
         size_t size = hps_courier_pack(courier, &message);
         if (size == 0) {
-            return true;
+            return -1;
         }
         if (courier->send(courier->socket, message, size, ZMQ_DONTWAIT) < 0) {
             hps_courier_lose(courier);
-            return false;
+            return HPS_COURIER_BLOCKED;
         }
     } while (courier->packed == BATCH_EVENTS);
-    return true;
+    return -1;
 }
 
 void hps_courier_call(hps_courier *courier) { atomic_store_explicit(&courier->called, true, memory_order_release); }
@@ -137,8 +142,9 @@ int hps_courier_carry(hps_courier *courier, uint64_t every_ns, uint64_t until_ns
         if (courier->socket == NULL) {
             return HPS_COURIER_READY;
         }
-        if (!flush(courier)) {
-            return HPS_COURIER_BLOCKED;
+        int outcome = flush(courier);
+        if (outcome >= 0) {
+            return outcome;
         }
     }
 }

@@ -27,7 +27,7 @@ typedef struct {
     _Atomic bool called;
 } hps_courier;
 
-enum { HPS_COURIER_DUE = 0, HPS_COURIER_WOKEN = 1, HPS_COURIER_BLOCKED = 2, HPS_COURIER_READY = 3 };
+enum { HPS_COURIER_DUE = 0, HPS_COURIER_WOKEN = 1, HPS_COURIER_BLOCKED = 2, HPS_COURIER_READY = 3, HPS_COURIER_ASKED = 4 };
 
 /* Begin to count from here. 0, or -1 without memory or with a prefix that is too long. */
 int hps_courier_open(hps_courier *courier, const uint8_t *prefix, size_t size, double event_cost_ns);
@@ -50,7 +50,7 @@ void hps_courier_call(hps_courier *courier);
 
 /* Send what comes, every `every_ns`, until `until_ns` (DUE) or hps_ring_wake or hps_courier_call (WOKEN), or
  * until the socket takes no
- * more or nobody is connected (BLOCKED: all not sent yet is in the ring). READY, if no socket is bound and there is
+ * more or nobody is connected (BLOCKED: all not sent yet is in the ring), or has a message for us (ASKED). READY, if no socket is bound and there is
  * something to pack. */
 int hps_courier_carry(hps_courier *courier, uint64_t every_ns, uint64_t until_ns);
 

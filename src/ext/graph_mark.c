@@ -52,13 +52,14 @@ typedef struct {
     uint8_t flags;
     uint32_t key;
     int64_t value;
+    int64_t presents; /* inputs that say whether an element came; those behind them are ordinals */
 } mark;
 
 static void *create(TF_OpKernelConstruction *construction) {
-    static const char *const names[] = {"phase", "kind", "flags", "key", "value"};
-    int64_t values[5] = {0};
+    static const char *const names[] = {"phase", "kind", "flags", "key", "value", "N"};
+    int64_t values[6] = {0};
     TF_Status *status = TF_NewStatus();
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         TF_OpKernelConstruction_GetAttrInt64(construction, names[i], &values[i], status);
         if (TF_GetCode(status) != 0) {
             TF_OpKernelConstruction_Failure(construction, status);
@@ -68,27 +69,37 @@ static void *create(TF_OpKernelConstruction *construction) {
     TF_DeleteStatus(status);
     mark *self = malloc(sizeof *self);
     if (self != NULL) {
-        *self = (mark){(uint16_t)values[0], (uint8_t)values[1], (uint8_t)values[2], (uint32_t)values[3], values[4]};
+        *self = (mark){(uint16_t)values[0], (uint8_t)values[1],  (uint8_t)values[2],
+                       (uint32_t)values[3], values[4], values[5]};
     }
     return self;
 }
 
-/* With inputs ("did this iterator have a value?") the event's value is 1 if any is true, else 0. */
-static int64_t any_input(TF_OpKernelContext *context, int inputs) {
-    int64_t any = 0;
+/* An input that says whether there was an element gives 1 or 0; an ordinal gives itself, as the lower half. */
+static int64_t input_value(TF_OpKernelContext *context, const mark *self, int index, TF_Status *status) {
+    int64_t value = 0;
+    TF_Tensor *tensor = NULL;
+    TF_GetInput(context, index, &tensor, status);
+    if (TF_GetCode(status) == 0 && tensor != NULL) {
+        const void *data = TF_TensorData(tensor);
+        value = index < self->presents ? *(const bool *)data : *(const uint32_t *)data;
+    }
+    if (tensor != NULL) {
+        TF_DeleteTensor(tensor);
+    }
+    return value;
+}
+
+/* With inputs ("did this iterator have a value?") the event's value is 1 if any is true, else 0. With the ordinal of a
+ * collective it is the attribute's upper half and the ordinal. */
+static int64_t value_of(TF_OpKernelContext *context, const mark *self, int inputs) {
+    int64_t value = self->presents > 0 ? 0 : self->value;
     TF_Status *status = TF_NewStatus();
     for (int i = 0; i < inputs; i++) {
-        TF_Tensor *tensor = NULL;
-        TF_GetInput(context, i, &tensor, status);
-        if (TF_GetCode(status) == 0 && tensor != NULL) {
-            any |= *(const bool *)TF_TensorData(tensor);
-        }
-        if (tensor != NULL) {
-            TF_DeleteTensor(tensor);
-        }
+        value |= input_value(context, self, i, status);
     }
     TF_DeleteStatus(status);
-    return any;
+    return value;
 }
 
 static void compute(void *kernel, TF_OpKernelContext *context) {
@@ -99,7 +110,7 @@ static void compute(void *kernel, TF_OpKernelContext *context) {
     uint64_t t_ns = hps_now_ns();
     int inputs = TF_NumInputs(context);
     hps_emit_at(t_ns, self->phase, self->kind, self->flags, self->key,
-                inputs > 0 ? any_input(context, inputs) : self->value);
+                inputs > 0 ? value_of(context, self, inputs) : self->value);
 }
 
 static void delete(void *kernel) { free(kernel); }
@@ -112,24 +123,13 @@ static int failed(char *error, size_t size, const char *what, TF_Status *status)
     return -1;
 }
 
-static int register_once(const char *library, char *error, size_t size) {
-    void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
-    if (handle == NULL) {
-        snprintf(error, size, "%s is not loaded", library);
-        return -1;
-    }
-#define LOOK_UP(type, name, arguments)                                                                            \
-    *(void **)&name = dlsym(handle, #name);                                                                       \
-    if (name == NULL) {                                                                                           \
-        snprintf(error, size, "this TensorFlow has no %s", #name);                                                \
-        return -1;                                                                                                \
-    }
-    TF_API(LOOK_UP)
-
+static int register_op(const char *name, char *error, size_t size) {
     TF_Status *status = TF_NewStatus();
-    TF_OpDefinitionBuilder *op = TF_NewOpDefinitionBuilder(HPS_MARK_OP);
+    TF_OpDefinitionBuilder *op = TF_NewOpDefinitionBuilder(name);
     TF_OpDefinitionBuilderAddInput(op, "present: N * bool");
+    TF_OpDefinitionBuilderAddInput(op, "ordinal: M * int32");
     TF_OpDefinitionBuilderAddAttr(op, "N: int >= 0");
+    TF_OpDefinitionBuilderAddAttr(op, "M: int >= 0");
     TF_OpDefinitionBuilderAddAttr(op, "phase: int");
     TF_OpDefinitionBuilderAddAttr(op, "kind: int");
     TF_OpDefinitionBuilderAddAttr(op, "flags: int");
@@ -146,15 +146,36 @@ static int register_once(const char *library, char *error, size_t size) {
      * crosses devices. */
     static const char *const devices[] = {"CPU", "GPU"};
     for (int i = 0; i < 2; i++) {
-        TF_KernelBuilder *kernel = TF_NewKernelBuilder(HPS_MARK_OP, devices[i], create, compute, delete);
+        TF_KernelBuilder *kernel = TF_NewKernelBuilder(name, devices[i], create, compute, delete);
         TF_KernelBuilder_HostMemory(kernel, "present");
-        TF_RegisterKernelBuilder(HPS_MARK_OP, kernel, status);
+        TF_KernelBuilder_HostMemory(kernel, "ordinal");
+        TF_RegisterKernelBuilder(name, kernel, status);
         if (TF_GetCode(status) != 0) {
             return failed(error, size, "registering the kernel", status);
         }
     }
     TF_DeleteStatus(status);
     return 0;
+}
+
+static int register_once(const char *library, char *error, size_t size) {
+    void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+    if (handle == NULL) {
+        snprintf(error, size, "%s is not loaded", library);
+        return -1;
+    }
+#define LOOK_UP(type, name, arguments)                                                                            \
+    *(void **)&name = dlsym(handle, #name);                                                                       \
+    if (name == NULL) {                                                                                           \
+        snprintf(error, size, "this TensorFlow has no %s", #name);                                                \
+        return -1;                                                                                                \
+    }
+    TF_API(LOOK_UP)
+
+    if (register_op(HPS_MARK_OP, error, size) != 0) {
+        return -1;
+    }
+    return register_op(HPS_FREE_MARK_OP, error, size);
 }
 
 int hps_graph_mark_register(const char *library, char *error, size_t error_size) {

@@ -68,6 +68,12 @@ static void advance(hps_timeline *self, uint64_t t_ns) {
 
 static int precedence(uint8_t category) { return category == HPS_USER_PRODUCTIVE ? HPS_USER : category; }
 
+/* What may take as long as it does without a step, and nothing hangs. */
+static bool takes_its_time(uint8_t category) {
+    return category == HPS_UNCOVERED || category == HPS_CHECKPOINT || category == HPS_COMPILE ||
+           category == HPS_EVALUATION || category == HPS_STARTUP || category == HPS_USER_PRODUCTIVE;
+}
+
 /* Which category is on from now on: the open interval of the highest precedence, among equals the youngest. */
 static void decide(hps_timeline *self) {
     uint8_t category = self->started ? HPS_HOST : HPS_STARTUP;
@@ -87,6 +93,9 @@ static void decide(hps_timeline *self) {
                 begin = open->begin_ns;
             }
         }
+    }
+    if (category != self->category && takes_its_time(self->category)) {
+        self->progress_ns = self->now_ns;
     }
     if (category != self->category || phase != self->phase || key != self->key) {
         self->category = category;
@@ -182,7 +191,8 @@ static void fold(hps_timeline *self, const hps_event *event) {
         return;
     }
     bool role = event->phase == HPS_INPUT && event->kind == HPS_POINT; /* the sender repeats them */
-    if (event->flags & HPS_OTHER_THREAD && !role) {
+    /* A strategy launches eager collectives from threads of its own. */
+    if (event->flags & HPS_OTHER_THREAD && !role && event->phase != HPS_COLLECTIVE) {
         return;
     }
     if (event->t_ns < self->now_ns) {
@@ -199,6 +209,9 @@ static void fold(hps_timeline *self, const hps_event *event) {
         break;
     case HPS_EVALUATION:
         hps_evaluation_event(self, event);
+        break;
+    case HPS_COLLECTIVE:
+        hps_collective_event(self, event);
         break;
     case HPS_HOST: /* a point that says whether recording stops or goes on here */
         if (event->kind == HPS_POINT) {
@@ -252,6 +265,7 @@ void hps_timeline_feed(hps_timeline *self, hps_event *events, size_t count, uint
 
 void hps_timeline_gap(hps_timeline *self) {
     self->open_count = 0;
+    hps_forget_collectives(self);
     self->scope_depth = 0;
     self->inferred_source = 0;
     self->last_step_ns = 0;

@@ -18,6 +18,8 @@ enum {
     HPS_SOURCES_MOST = 256,
     HPS_DETAILS_MOST = 256,
     HPS_MARKS_MOST = 256,
+    HPS_COLLECTIVES = 1024, /* of the last ones: some seconds of them */
+    HPS_COLLECTIVES_OPEN = 64, /* of the last ones, that may still be going on */
     HPS_STEP_TIMES = 8192, /* of the last ones: 10 s of steps of 1.2 ms */
 };
 
@@ -66,6 +68,15 @@ typedef struct {
     uint64_t count;
 } hps_mark;
 
+typedef struct { /* one collective that this rank took part in */
+    uint64_t before_ns; /* when this rank had left its last one before; 0: not known */
+    uint64_t begin_ns; /* its last replica has arrived */
+    uint64_t end_ns;   /* its last replica has left; 0: not yet, or nobody knows when */
+    int64_t value;     /* names it, with the key, on all ranks */
+    uint32_t key;
+    uint16_t arrived, inside; /* replicas of this rank */
+} hps_collective;
+
 typedef struct {
     uint32_t end_ms; /* since the start of the timeline */
     float ms;
@@ -100,6 +111,12 @@ typedef struct {
     int source_count;
     hps_source sources[HPS_SOURCES_MOST];
 
+    uint64_t collective_count; /* begun so far */
+    uint64_t collective_left_ns; /* when the last one was left */
+    int collectives_inside;    /* replicas that are in one now */
+    hps_collective collectives[HPS_COLLECTIVES];
+
+    uint64_t progress_ns; /* when a training or evaluation step ended last, or what takes its time and is no step; 0: never */
     uint64_t last_step_ns, evaluation_mark_ns; /* evaluation total when the last step ended */
     uint64_t step_time_count;
     int detail_count;
@@ -123,6 +140,14 @@ uint64_t hps_timeline_steps(const hps_timeline *self);
 
 /* Nanoseconds by category in the last `width_ns` before now (whole slots); `steps` are training and evaluation. */
 void hps_timeline_window(const hps_timeline *self, uint64_t width_ns, uint64_t ns[HPS_CATEGORIES], uint64_t steps[2]);
+
+/* Collectives that were begun after the first `*since`, in that order, and are over, one in 2^`shift` of them, by a hash
+ * of their value that is the same on all ranks; at most `most`. Returns how many, and sets `*since` to where to go on:
+ * to the first that is not over. */
+size_t hps_timeline_collectives(const hps_timeline *self, uint64_t *since, int shift, hps_collective *out, size_t most);
+
+/* The oldest collective that this rank is in now; NULL if it is in none. */
+const hps_collective *hps_timeline_open_collective(const hps_timeline *self);
 
 /* Step times in ms that ended after `since_ns`, at most `most`, unordered; returns how many. */
 size_t hps_timeline_step_times(const hps_timeline *self, uint64_t since_ns, float *out, size_t most);

@@ -11,6 +11,10 @@ void hps_open_interval(hps_timeline *self, const hps_event *event);
 void hps_remove_open(hps_timeline *self, hps_open *open);
 bool hps_close_interval(hps_timeline *self, uint16_t phase, uint32_t key); /* false: it was not open */
 
+/* timeline_collectives.c: and when it is not known any more which are going on */
+void hps_collective_event(hps_timeline *self, const hps_event *event);
+void hps_forget_collectives(hps_timeline *self);
+
 /* timeline_steps.c: what an event of each of these phases does */
 void hps_step_event(hps_timeline *self, const hps_event *event);
 void hps_input_event(hps_timeline *self, const hps_event *event);

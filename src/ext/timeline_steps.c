@@ -46,6 +46,7 @@ static void count_steps(hps_timeline *self, uint64_t n) {
     }
     self->steps += n;
     hps_slot_at(self, self->now_ns / HPS_SLOT_NS)->steps += (uint32_t)n;
+    self->progress_ns = self->now_ns;
     uint64_t evaluation = self->totals_ns[HPS_EVALUATION];
     if (self->last_step_ns != 0) {
         uint64_t between = self->now_ns - self->last_step_ns;
@@ -59,6 +60,7 @@ static void count_steps(hps_timeline *self, uint64_t n) {
 }
 
 static void count_evaluation(hps_timeline *self, uint64_t n) {
+    self->progress_ns = self->now_ns;
     self->evaluation_steps += n;
     hps_slot_at(self, self->now_ns / HPS_SLOT_NS)->evaluation_steps += (uint32_t)n;
 }
@@ -227,6 +229,7 @@ static void source_trains(hps_timeline *self, hps_source *source) {
 
 void hps_input_event(hps_timeline *self, const hps_event *event) {
     if (event->flags & HPS_ABORT) {
+        hps_forget_collectives(self);
         abort_graphs(self, event->key);
         return;
     }

@@ -136,7 +136,18 @@ class Bye:
     reason: str
 
 
-Message: TypeAlias = Hello | Events | Names | Incidents | Pipeline | Bye
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """What the threads of a rank are in, because somebody asked (see `control`)."""
+
+    rank_key: str
+    seq: int
+    request: int
+    text: bytes
+    """UTF-8."""
+
+
+Message: TypeAlias = Hello | Events | Names | Incidents | Pipeline | Bye | Stacks
 
 
 def events_prefix(rank_key: str) -> bytes:
@@ -167,6 +178,8 @@ def encode(message: Message) -> bytes:
             body, kind = [message.keys, message.alone, message.batches_per_s, rows], "pipeline"
         case Bye():
             body, kind = [message.reason], "bye"
+        case Stacks():
+            body, kind = [message.request, message.text], "stacks"
     packed: bytes = msgpack.packb([SCHEMA, kind, message.rank_key, message.seq, *body])
     return packed
 
@@ -275,6 +288,15 @@ def _decode_bye(rank_key: str, seq: int, body: list[Any]) -> Bye:
     return Bye(rank_key, seq, body[0])
 
 
+def _decode_stacks(rank_key: str, seq: int, body: list[Any]) -> Stacks:
+    _check_length("stacks", body, 2)
+    request, text = body
+    _check_int("request", request)
+    if not isinstance(text, bytes):
+        raise ProtocolError("field", "text is not a bin")
+    return Stacks(rank_key, seq, request, text)
+
+
 _DECODERS: dict[str, Callable[[str, int, list[Any]], Message]] = {
     "events": _decode_events,
     "hello": _decode_hello,
@@ -282,6 +304,7 @@ _DECODERS: dict[str, Callable[[str, int, list[Any]], Message]] = {
     "incidents": _decode_incidents,
     "pipeline": _decode_pipeline,
     "bye": _decode_bye,
+    "stacks": _decode_stacks,
 }
 _HELLO_FIELDS = {
     field.name: str(field.type) for field in fields(Hello) if field.name not in {"rank_key", "seq"}

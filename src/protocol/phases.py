@@ -80,6 +80,25 @@ FIRST_USER_PHASE = 1024
 ROLE_TRAIN = 1
 """Value of an `INPUT` point: gradients are computed from what this iterator yields."""
 
+COLLECTIVE_KEYS = 1 << 30
+"""The key of a `COLLECTIVE` event is this plus the number of the group, the same on all ranks: apart from the keys of
+iterators."""
+
+
+def collective_value(members: int, place: int, ordinal: int) -> int:
+    """The value of a `COLLECTIVE` event. 0: it has no running number, so that no two of them can be told apart.
+
+    members: of the group (replicas), 15 bits. place: tells the places in the program apart, 16 bits. ordinal: the
+    running number of the collective in its group, 32 bits. Members and ordinal are the same on all ranks.
+    """
+    return (members & 0x7FFF) << 48 | (place & 0xFFFF) << 32 | (ordinal & 0xFFFFFFFF)
+
+
+def collective_parts(value: int) -> tuple[int, int, int]:
+    """`(members, place, ordinal)` of the value of a `COLLECTIVE` event."""
+    return value >> 48 & 0x7FFF, value >> 32 & 0xFFFF, value & 0xFFFFFFFF
+
+
 PAUSED = 1
 RESUMED = 0
 """Values of a `HOST` point: recording stops or goes on here, so the time between is not covered."""

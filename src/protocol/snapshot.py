@@ -17,7 +17,8 @@ TOPIC: Final = b""
 """Snapshots are single-frame messages, so that a viewer can use ZMQ_CONFLATE and never lag."""
 
 State = Literal["starting", "training", "evaluating", "stalled", "exited", "killed"]
-"""`killed` is: gone without a goodbye (a signal, `os._exit`, the OOM killer)."""
+"""`stalled`: it trains, and has made no step for `stalled_s`; `open_phase` says where it is. Not while it writes a
+checkpoint, compiles or evaluates. `killed` is: gone without a goodbye (a signal, `os._exit`, the OOM killer)."""
 
 
 class StepTimes(TypedDict):
@@ -47,6 +48,26 @@ class TopCause(TypedDict):
     share: float
 
 
+class StragglerSnapshot(TypedDict, total=False):
+    """Who waits for whom among the ranks of a job on this node. See `collector/stragglers.py` for the rules.
+
+    `wait_share` and `network_share` are shares of the window, parts of `phases.collective`: until the last rank had
+    arrived, and after. `blamed_on_rank` is there only for a rank that is steadily late (`steady` of that rank), not for
+    whoever happened to be the last; `cause` is the phase in which that rank spends more than the others.
+    """
+
+    source: str
+    """`collective`: from arrivals. `step time`: no collective can be seen, so only from what each step takes."""
+    score: float
+    """Share of the collectives of the window that this rank itself was late in."""
+    steady: bool
+    """This rank itself is a steady straggler."""
+    wait_share: float
+    network_share: float
+    blamed_on_rank: int
+    cause: str
+
+
 class RankCpu(TypedDict, total=False):
     """Of the rank's process. percent: 100 is one core."""
 
@@ -54,6 +75,8 @@ class RankCpu(TypedDict, total=False):
     rss_bytes: int
     read_bytes_per_s: float
     write_bytes_per_s: float
+    run_delay: float
+    """Seconds per second that its threads were ready to run and had no CPU, all together, in the last five or so."""
 
 
 class _StageRequired(TypedDict):
@@ -242,6 +265,8 @@ class RankSnapshot(_RankRequired, total=False):
     goodput: float
     """Productive time ÷ covered time since attach."""
     open_phase: OpenPhase
+    stalled_s: float
+    """Only while `state` is `stalled`: seconds since its last step, at least ten times its usual step and five."""
     top_cause: TopCause
     pipeline: list[StageSnapshot]
     """Sources first."""
@@ -249,6 +274,7 @@ class RankSnapshot(_RankRequired, total=False):
     overhead: float
     """CPU time of the sampler in the rank ÷ wall time."""
     cpu: RankCpu
+    straggler: StragglerSnapshot
     marks: dict[str, Mark]
     checkpoints: Checkpoints
     traces: Traces
@@ -286,8 +312,21 @@ class GpuSnapshot(_GpuRequired, GpuValues):
     """One GPU."""
 
 
+class CgroupSnapshot(TypedDict):
+    """What the CPU limit of the daemon's cgroup, or of one around it, did in the last second or so."""
+
+    throttled: float
+    """Share of the limit's periods in which its processes were stopped."""
+    throttled_s_per_s: float
+    """Seconds per second that they were stopped, of all CPUs together."""
+
+
 class HostSnapshot(TypedDict, total=False):
     """The node."""
+
+    psi: dict[str, float]
+    """By resource (`cpu`, `io`, `memory`): share of the last second or so in which some task waited for it."""
+    cgroup: CgroupSnapshot
 
     cpu_percent: float
     cpu_count: int

@@ -18,7 +18,8 @@ from .._version import __version__
 from ..errors import HpcsamplerError
 from ..ext import _events
 from ..launch import ensure_daemon
-from ..protocol import messages
+from ..protocol import control, messages
+from .stacks import stacks
 
 if TYPE_CHECKING:
     from ..protocol.identity import Identity
@@ -32,6 +33,8 @@ _HIGH_WATER = 64
 """Messages that may wait in the socket; beyond, events wait in the ring, and there the newest are dropped."""
 _LOST_S = 1.5
 """Without a connection for so long, the daemon is looked for and, if it is gone, started again."""
+_QUESTIONS_MOST = 8
+"""Questions that are answered at a time, so that whoever floods the rank with them does not keep its events."""
 _LAST_WAIT_MS = 80
 """How long the end waits for a connection, and half of that for the last messages to leave."""
 _BACK_OFF_MOST_S = 60.0
@@ -106,6 +109,8 @@ class Sender:
         try:
             dealer.setsockopt(zmq.LINGER, 0)
             dealer.setsockopt(zmq.SNDHWM, _HIGH_WATER)
+            dealer.setsockopt(zmq.RCVHWM, _QUESTIONS_MOST)
+            dealer.setsockopt(zmq.MAXMSGSIZE, control.MAX_REQUEST_BYTES)
             # Without a daemon a message must not wait in a queue that nobody will read: it stays in the ring.
             dealer.setsockopt(zmq.IMMEDIATE, 1)
             dealer.setsockopt(zmq.RECONNECT_IVL, 200)
@@ -156,6 +161,7 @@ class Sender:
                 back_off_s = min(back_off_s * 2, _BACK_OFF_MOST_S)
                 lost_since = now
                 self._ensure_daemon(2.0)
+            self._answer(dealer)
             self._courier.carry(every_s, max(every_s, self._next_hello_s - now))
 
     def _flush(self, dealer: zmq.Socket[bytes], now: float) -> None:
@@ -190,6 +196,20 @@ class Sender:
         reading = reader.read() if reader is not None and not self._stop_reason else None
         if reading is not None:
             self._send(dealer, messages.Pipeline(self.rank_key, self._courier.next_sequence(), *reading))
+
+    def _answer(self, dealer: zmq.Socket[bytes]) -> None:
+        """Say what the daemon asks. Nothing that it sends is done; what is no question is passed over."""
+        for _ in range(_QUESTIONS_MOST):
+            try:
+                request = control.decode_request(dealer.recv(zmq.DONTWAIT))
+            except zmq.Again:
+                return
+            except messages.ProtocolError:
+                continue
+            text = stacks(threading.get_ident())
+            self._send(
+                dealer, messages.Stacks(self.rank_key, self._courier.next_sequence(), request.request, text),
+            )
 
     @staticmethod
     def _send(dealer: zmq.Socket[bytes], message: messages.Message) -> bool:

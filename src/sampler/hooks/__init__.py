@@ -92,6 +92,7 @@ class HookSet:
         from ...ext import _events
         from ..pipeline import PipelineReader
         from . import results, saved_model
+        from .collectives import CollectiveHooks
         from .functions import FunctionHooks
         from .graph import GraphMarks, framework_library
         from .iterators import IteratorHooks
@@ -113,6 +114,7 @@ class HookSet:
             self.pipeline = reader
         LoopHooks(marks).install(self._patches)
         FunctionHooks(marks).install(self._patches)
+        CollectiveHooks(marks).install(self._patches)
         saved_model.install(self._patches)
         results.install(self._patches)
         TraceHooks(self._names, self.incidents).install(self._patches)

@@ -49,6 +49,9 @@ class FunctionHooks:
 
         def func_graph_from_py_func(name: Any, python_func: Any, *args: Any, **kwargs: Any) -> Any:
             def traced(*inputs: Any, **named: Any) -> Any:
+                # Noted here: a distribution strategy traces on threads of its own.
+                if any(getattr(function, "_jit_compile", None) for function in self._functions_being_traced()):
+                    self._marks.compiled(ops.get_default_graph())
                 outputs = python_func(*inputs, **named)
                 self._note_training(ops.get_default_graph())
                 graph = self._marks.graph()

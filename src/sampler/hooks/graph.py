@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
     from ..names import Names
 
-OP = "HpcsamplerMark"
+OP, FREE_OP = "HpcsamplerMark", "HpcsamplerFreeMark"
+"""TensorFlow runs ops that act on the world in the order in which they were traced, and so also the marks of the first
+kind. Those of the second kind it runs when what they wait for is there: two replicas' collectives are traced one after
+the other, but neither ends without the other, so a mark between them that kept the order would hang them."""
+OPS = frozenset({OP, FREE_OP})
 _ANNOUNCED = 128
 """Roles that are repeated, the latest: half of the sources that a daemon remembers."""
 
@@ -46,6 +50,7 @@ class GraphMarks:
         self._local = threading.local()
         self._sites: weakref.WeakKeyDictionary[Any, dict[int, int]] = weakref.WeakKeyDictionary()
         self._gradients: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._compiled: weakref.WeakSet[Any] = weakref.WeakSet()
         self._done: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
         self.unavailable = ""
         """Why no mark can be placed in this TensorFlow; empty if they can."""
@@ -139,6 +144,14 @@ class GraphMarks:
             for key in self.sites_of(function):
                 self.train(key)
 
+    def compiled(self, graph: Any) -> None:
+        """`graph` is traced for XLA."""
+        self._compiled.add(graph)
+
+    def is_compiled(self, graph: Any) -> bool:
+        """Whether `graph`, or one around it, is traced for XLA."""
+        return any(function in self._compiled for function in self._around(graph))
+
     def has_gradient(self, graph: Any) -> bool:
         """Whether gradients are computed in `graph`."""
         return graph in self._gradients
@@ -194,17 +207,22 @@ class GraphMarks:
         value: int = 0,
         after: Iterable[Any] = (),
         present: Iterable[Any] = (),
+        ordinal: Iterable[Any] = (),
         beside: Any = None,
+        free: bool = False,
     ) -> Any:
         """One mark in the graph being traced.
 
         after: tensors or ops that must be there before the mark.
         present: scalar bool tensors; with any, the event's value is 1 if one is true, else 0.
+        ordinal: at most one scalar int32 tensor, in host memory: the lower half of the event's value.
         beside: the tensor whose device the mark shares, so that no control edge crosses devices.
+        free: run whenever what it waits for is there, and only if something waits for it.
         """
-        flags = list(present)
+        flags, ordinals = list(present), list(ordinal)
         values = {
-            "phase": int(phase), "kind": int(kind), "flags": Flag.GRAPH, "key": key, "value": value, "N": len(flags),
+            "phase": int(phase), "kind": int(kind), "flags": Flag.GRAPH, "key": key, "value": value,
+            "N": len(flags), "M": len(ordinals),
         }
         graph = self._ops.get_default_graph()
         with (
@@ -212,7 +230,7 @@ class GraphMarks:
             self._ops.control_dependencies(list(after)),
         ):
             return graph._create_op_internal(  # noqa: SLF001 - the public makers need a generated op module
-                OP, flags, [], name="hpcsampler/mark",
+                FREE_OP if free else OP, [*flags, *ordinals], [], name="hpcsampler/mark",
                 attrs={name: self._attr_value(i=number) for name, number in values.items()},
             )
 
@@ -252,7 +270,7 @@ class GraphMarks:
                 and bool(definition.is_stateful)
                 and not op.type.startswith(("Read", "Placeholder", "VarHandle", "VarIsInitialized"))
                 and "Iterator" not in op.type
-                and op.type != OP
+                and op.type not in OPS
             )
             self._acting[op.type] = acts
         return acts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .graph import OP
+from .graph import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,7 +38,7 @@ def remove_marks(meta_graph: Any) -> int:
         from tensorflow.python.framework import op_def_registry
 
         operations = meta_graph.meta_info_def.stripped_op_list.op
-        for operation in [operation for operation in operations if operation.name == OP]:
+        for operation in [operation for operation in operations if operation.name in OPS]:
             operations.remove(operation)
         if all(operation.name != "NoOp" for operation in operations):
             operations.add().CopyFrom(op_def_registry.get("NoOp"))
@@ -49,7 +49,7 @@ def _neutralize(nodes: Iterable[Any], arguments: Iterable[str]) -> int:
     count = 0
     arguments = set(arguments)
     for node in nodes:
-        if node.op != OP:
+        if node.op not in OPS:
             continue
         # A NoOp has no inputs: what the mark waited for as data, the NoOp waits for as control.
         waits = {"^" + name.removeprefix("^").split(":")[0] for name in node.input}
