@@ -105,3 +105,22 @@ def test_names_that_are_the_same_have_one_key_and_are_bounded(names: Names) -> N
     keys = {names.shared_key(f"function {i}") for i in range(1000)}
     assert 0 in keys
     assert len(names.announced()[1]) < 300
+
+
+def test_a_callback_that_looks_at_its_list_finds_what_it_would_find_without_us(names: Names) -> None:
+    class Looks(Called):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            inside = made.callbacks
+            assert all(isinstance(callback, Called) for callback in inside)
+            assert self in inside
+            assert inside.index(self) == 0
+            assert inside[1] == other
+            assert {other: 1}[inside[1]] == 1
+            assert inside[1] != inside[0]
+            inside[1].told = epoch
+
+    other = Called()
+    made = CallbackList(Looks(), other)
+    CallbackTimer(names).timed("on_epoch_end", CallbackList.on_epoch_end)(made, 3)
+    assert other.told == 3  # type: ignore[attr-defined]
+    assert "told" in vars(other)

@@ -27,13 +27,31 @@ _NONE = _Known()
 
 
 class _StandIn:
-    """A callback, but one method of it is timed. Nobody but Keras's loop over its callbacks ever sees it."""
+    """A callback, but one method of it is timed.
+
+    Keras's loop over its callbacks sees it, and a callback that looks at the list it is in: to that one it is an
+    instance of the same class, equal to the callback, and what is set on it is set on the callback.
+    """
 
     def __init__(self, callback: Any, method: str, timed: Callable[..., Any]) -> None:
-        self.__dict__ = {"_callback": callback, method: timed}
+        vars(self).update({"_callback": callback, method: timed})
+
+    @property  # type: ignore[misc] # what isinstance() asks
+    def __class__(self) -> type:
+        return type(self._callback)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._callback, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._callback, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        mine = vars(self)["_callback"]
+        return bool(mine == (vars(other)["_callback"] if type(other) is _StandIn else other))
+
+    def __hash__(self) -> int:
+        return hash(self._callback)
 
 
 class CallbackTimer:
