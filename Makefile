@@ -11,13 +11,14 @@ SOURCES := pyproject.toml $(shell find src \( -name '*.pyx' -o -name '*.pxd' -o 
 run-tests = $(BIN)/python -m pytest -q $(PYTEST_ARGS) $(1) || test $$? = 5 $(if $(PYTEST_ARGS),,-a never = now)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-unit test-integration test-faults lint bench clean
+.PHONY: help venv demo test test-unit test-integration test-faults lint bench matrix clean
 
 help:
 	@echo "make demo    watch two ranks of a small training, one with a slow input pipeline"
 	@echo "make test    the whole test suite (PYTEST_ARGS='-k name' for a part of it)"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   what sampling costs, measured here"
+	@echo "make matrix  hooks and truth on TensorFlow 2.15 to 2.20, each with its Keras (half an hour)"
 	@echo "make clean   remove .venv and everything built"
 
 venv: $(VENV)/.installed
@@ -56,5 +57,18 @@ lint: venv
 bench: venv
 	@$(BIN)/python -m bench
 
+# TensorFlow and the Keras of its days. The newest is what `make test` has.
+MATRIX := 2.15.1+2.15.0 2.16.2+3.3.3 2.18.1+3.6.0 2.20.0+3.11.3
+MATRIX_TESTS := tests/integration/test_truth.py tests/integration/test_same_program.py
+
+matrix: $(MATRIX:%=matrix-%)
+
+matrix-%:
+	@echo "TensorFlow $(firstword $(subst +, ,$*)), Keras $(lastword $(subst +, ,$*))"
+	@test -x $(VENV)-$*/bin/python || $(PYTHON) -m venv $(VENV)-$*
+	@$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -C build-dir=build/$* -e '.[dev]' \
+	  $(TENSORFLOW)==$(firstword $(subst +, ,$*)) keras==$(lastword $(subst +, ,$*))
+	@$(VENV)-$*/bin/python -m pytest -q $(PYTEST_ARGS) $(MATRIX_TESTS)
+
 clean:
-	rm -rf $(VENV) build dist src/ext/*.so
+	rm -rf $(VENV) $(VENV)-* build dist src/ext/*.so

@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _measure(only: str, seconds: float) -> list[Row]:
-    from . import events, node, training
+    from . import events, node, sending, training
 
     parts: dict[str, Callable[[], Row | list[Row]]] = {
         "import": events.start_up,
@@ -49,6 +49,7 @@ def _measure(only: str, seconds: float) -> list[Row]:
         "python": events.from_python,
         "marks": training.graph_marks,
         "training": lambda: training.whole_training(seconds),
+        "sender": sending.sender,
         "daemon": node.daemon_at_work,
         "limit": node.daemon_at_its_limit,
         "top": node.screen,
@@ -103,7 +104,6 @@ _MISSES = """## Where a budget is missed, and why
   `enum` and `contextlib` are most of the rest.
 - **Daemon, CPU**: 0.9 % in the quietest run, more under neighbours' load. About 560 calls of NVML a second for 8 GPUs
   at 10 Hz are a third of it.
-- **`top`, first frame**: importing Textual takes 0.27 s of CPU, and the first snapshot may be 0.2 s away.
 """
 
 

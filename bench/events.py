@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from hpcsampler.ext import _events
+from hpcsampler.ext import _calls, _events
 from hpcsampler.protocol.phases import Kind, Phase
 
 from .stats import bootstrap_median, interleaved, median, ratio
@@ -40,7 +40,7 @@ def from_c() -> Row:
 
 
 def from_python(rounds: int = 60, calls: int = 20_000) -> list[Row]:
-    """`mark()`, `step()` and the wrapper of `next()` against `time.perf_counter_ns()`."""
+    """`mark()`, `step()` and the wrappers of `next()` and `.numpy()` against `time.perf_counter_ns()`."""
     import hpcsampler
 
     _events.open_ring(65536)
@@ -60,7 +60,7 @@ def from_python(rounds: int = 60, calls: int = 20_000) -> list[Row]:
 
     locals_ = {
         "clock": time.perf_counter_ns, "emit": emit, "mark": mark, "phase": input_phase, "begin": begin, "span": span,
-        "plain": plain, "timed": timed,
+        "plain": plain, "timed": timed, "value": _Value(), "waited": _Waited(),
     }
     results = interleaved({name: (lambda name=name: drained(name)) for name in _LOOPS}, rounds)
     _events.record(False)
@@ -78,17 +78,21 @@ def from_python(rounds: int = 60, calls: int = 20_000) -> list[Row]:
             None if budget is None else times.high <= budget,
             {"ratio": times.middle, "low": times.low, "high": times.high},
         ))
-    added = bootstrap_median([
-        (with_hook - without) / clock for with_hook, without, clock
-        in zip(results["timed"], results["plain"], results["clock"], strict=True)
-    ])
-    rows.append(Row(
-        "`next(iterator)` wrapped, eager: added",
-        f"{added.middle:.2f} × [{added.low:.2f}, {added.high:.2f}]"
-        f" ({median(results['timed']) - median(results['plain']):.0f} ns)",
-        "`time.perf_counter_ns()`", "≤ 4 ×", added.high <= 4,
-        {"ratio": added.middle, "low": added.low, "high": added.high},
-    ))
+    for what, hooked, bare in (
+        ("`next(iterator)` wrapped, eager: added", "timed", "plain"),
+        ("`tensor.numpy()`, `float(tensor)` wrapped: added", "waited", "value"),
+    ):
+        added = bootstrap_median([
+            (with_hook - without) / clock for with_hook, without, clock
+            in zip(results[hooked], results[bare], results["clock"], strict=True)
+        ])
+        rows.append(Row(
+            what,
+            f"{added.middle:.2f} × [{added.low:.2f}, {added.high:.2f}]"
+            f" ({median(results[hooked]) - median(results[bare]):.0f} ns)",
+            "`time.perf_counter_ns()`", "≤ 4 ×", added.high <= 4,
+            {"ratio": added.middle, "low": added.low, "high": added.high},
+        ))
     return rows
 
 
@@ -137,10 +141,21 @@ def _iterator(context: _Eager | None) -> _Plain:
     class Timed(_Plain):
         pass
 
-    Timed._next_internal = _events.timed_next(
+    Timed._next_internal = _calls.timed_next(
         _Plain._next_internal, lambda original, self: original(self), context, "_hpcsampler_key", lambda _: 1,
     )
     return Timed()
+
+
+class _Value:
+    """An eager tensor that is computed already."""
+
+    def _numpy(self) -> int:
+        return 1
+
+
+class _Waited(_Value):
+    _numpy = _calls.timed_wait(_Value._numpy, Phase.DEVICE)
 
 
 def _loop(statement: str) -> object:
@@ -149,6 +164,7 @@ def _loop(statement: str) -> object:
         "def loop(calls, names, clock_ns):\n"
         "    clock=names['clock']; emit=names['emit']; mark=names['mark']; phase=names['phase']; begin=names['begin']\n"
         "    span=names['span']; plain=names['plain']; timed=names['timed']\n"
+        "    value=names['value']; waited=names['waited']\n"
         "    start = clock_ns()\n"
         "    for _ in range(calls):\n"
         f"        {statement}\n"
@@ -167,4 +183,6 @@ _LOOPS = {
     "step": _loop("with span: pass"),
     "plain": _loop("next(plain)"),
     "timed": _loop("next(timed)"),
+    "value": _loop("value._numpy()"),
+    "waited": _loop("waited._numpy()"),
 }

@@ -185,7 +185,7 @@ def _one_screen(directory: Path, seconds: float) -> tuple[float, float, float]:
 def _publish(publisher: snapshots.Publisher, stop: threading.Event) -> None:
     while not stop.is_set():
         publisher.publish()
-        time.sleep(0.2)
+        publisher.rest(0.2)
 
 
 class _Load:
@@ -225,6 +225,6 @@ def _watch(viewer: Viewer, load: _Load, latencies: list[float], stop: threading.
     while not stop.is_set():
         shot = viewer.next()
         now = time.monotonic_ns()
-        step = next((one["step"] for one in shot["ranks"] if one.get("rank") == 0), 0)
+        step = next((one.get("step", 0) for one in shot["ranks"] if one.get("rank") == 0), 0)
         latencies.extend((now - end) / 1e9 for end in load.ends[seen:step])
         seen = max(seen, step)

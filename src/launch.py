@@ -29,7 +29,9 @@ _POLL_S: Final = 0.02
 _DROPPED = frozenset({"CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "PYTHONSTARTUP", "PYTHONINSPECT"})
 _DROPPED_PREFIXES = ("OMP_", "KMP_", "GOMP_", "TF_")
 # Of our own only what is the daemon's, not the rank's: a daemon must never attach to itself.
-_KEPT = frozenset({"HPCSAMPLER_CONFIG", "HPCSAMPLER_PUBLISH_MS", "HPCSAMPLER_GPU_MS", "HPCSAMPLER_LINGER_S"})
+_KEPT = frozenset({
+    "HPCSAMPLER_CONFIG", "HPCSAMPLER_PUBLISH_MS", "HPCSAMPLER_GPU_MS", "HPCSAMPLER_LINGER_S", "HPCSAMPLER_MTBF_H",
+})
 
 
 def daemon_pid(directory: RuntimeDirectory) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -77,13 +78,8 @@ def prepare(directory: RuntimeDirectory) -> None:
     Raises `RuntimeDirectoryError` with one line that says what to do: path too long for a socket, not a directory,
     another user's, open to others, read-only, no space.
     """
+    _check_length(directory)
     path = directory.path
-    longest = path / _LONGEST_NAME
-    if len(os.fsencode(longest)) > _SOCKET_PATH_MAX:
-        raise RuntimeDirectoryError(
-            f"the runtime directory {path} is too long for a socket ({len(os.fsencode(longest))} bytes with its"
-            f" sockets, at most {_SOCKET_PATH_MAX}): set HPCSAMPLER_RUNTIME_DIR to a shorter path",
-        )
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
@@ -91,10 +87,7 @@ def prepare(directory: RuntimeDirectory) -> None:
             f"the runtime directory {path} is not a directory: remove that file or set HPCSAMPLER_RUNTIME_DIR",
         ) from None
     except OSError as error:
-        raise RuntimeDirectoryError(
-            f"can't make the runtime directory {path} ({error.strerror}): set HPCSAMPLER_RUNTIME_DIR to a directory"
-            " that you can write to",
-        ) from None
+        raise _unmakeable(directory, error.errno or errno.EIO) from None
     check(directory)
     probe = path / f".probe-{os.getpid()}"
     try:
@@ -107,6 +100,38 @@ def prepare(directory: RuntimeDirectory) -> None:
     finally:
         with contextlib.suppress(OSError):  # read-only: said above
             probe.unlink(missing_ok=True)
+
+
+def foresee(directory: RuntimeDirectory) -> bool:
+    """Raise `RuntimeDirectoryError` if `prepare` would. Makes no directory; tells whether there is one already."""
+    _check_length(directory)
+    path = directory.path
+    if os.path.lexists(path):
+        prepare(directory)
+        return True
+    # From below, the first that is there: all else would be made in it.
+    nearest = next(parent for parent in path.parents if os.path.lexists(parent))
+    if not nearest.is_dir():
+        raise _unmakeable(directory, errno.ENOTDIR)
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise _unmakeable(directory, errno.EACCES)
+    return False
+
+
+def _check_length(directory: RuntimeDirectory) -> None:
+    bytes_taken = len(os.fsencode(directory.path / _LONGEST_NAME))
+    if bytes_taken > _SOCKET_PATH_MAX:
+        raise RuntimeDirectoryError(
+            f"the runtime directory {directory.path} is too long for a socket ({bytes_taken} bytes with its"
+            f" sockets, at most {_SOCKET_PATH_MAX}): set HPCSAMPLER_RUNTIME_DIR to a shorter path",
+        )
+
+
+def _unmakeable(directory: RuntimeDirectory, number: int) -> RuntimeDirectoryError:
+    return RuntimeDirectoryError(
+        f"can't make the runtime directory {directory.path} ({os.strerror(number)}): set HPCSAMPLER_RUNTIME_DIR to a"
+        " directory that you can write to",
+    )
 
 
 def check(directory: RuntimeDirectory) -> None:
@@ -130,7 +155,10 @@ def check(directory: RuntimeDirectory) -> None:
             " set HPCSAMPLER_RUNTIME_DIR to a directory of your own",
         )
     if status.st_mode & 0o077:
+        # A place that all share, as /tmp, and which root finds to be its own, is not for one program to close.
+        shared = status.st_mode & stat.S_ISVTX
         raise RuntimeDirectoryError(
             f"the runtime directory {path} is open to others (mode {stat.S_IMODE(status.st_mode):04o}):"
-            f" chmod 700 {path}",
+            f" set HPCSAMPLER_RUNTIME_DIR to a folder of your own, such as {path / f'hpcsampler-{os.getuid()}'}"
+            + ("" if shared else f", or chmod 700 {path} if nothing else uses it"),
         )

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 
 _LONGEST_NAME = 256
+_PREFIX = "HPCSAMPLER_"
+_NO_SETTINGS = ("ATTACHED_PID", "CONFIG", "RUNTIME_DIR")
+"""What else the environment can hold: where things are, and what one part of hpcsampler tells another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +41,54 @@ class Settings:
     """How often the daemon reads each GPU."""
     linger_s: float = 60.0
     """How long a daemon that a rank started stays after its last rank has gone, and after its last viewer."""
+    mtbf_h: float = 24.0
+    """Mean time between failures of a whole job, for the advice on how often to write checkpoints."""
 
 
-def load(environ: Mapping[str, str], **flags: object) -> Settings:
-    """The settings in force. A flag that is None was not given.
+def load(environ: Mapping[str, str], spelled: Callable[[str], str] = "{}=".format, /, **flags: object) -> Settings:
+    """The settings in force. A flag that is None was not given; `spelled` is how its user wrote its name.
 
     Raises `UsageError` with one line for a value that can't be: it names the place and what would be right.
     """
-    settings = _apply(Settings(), _read_file(environ))
     from_environ = {
-        field.name: (f"HPCSAMPLER_{field.name.upper()}", environ[f"HPCSAMPLER_{field.name.upper()}"])
+        field.name: (f"{_PREFIX}{field.name.upper()}", environ[f"{_PREFIX}{field.name.upper()}"])
         for field in fields(Settings)
-        if environ.get(f"HPCSAMPLER_{field.name.upper()}")
+        if environ.get(f"{_PREFIX}{field.name.upper()}")
     }
-    settings = _apply(settings, from_environ)
-    given = {name: (f"{name}=", value) for name, value in flags.items() if value is not None}
-    return _apply(settings, given)
+    given = {name: (spelled(name), value) for name, value in flags.items() if value is not None}
+    settings = Settings()
+    places: dict[str, str] = {}
+    for source in (_read_file(environ), from_environ, given):
+        settings = _apply(settings, source)
+        places.update({name: place for name, (place, _) in source.items()})
+    rank, size = settings.rank, settings.world_size
+    if rank is not None and size is not None and rank >= size:
+        raise UsageError(
+            f"{places['rank']} is {rank}, but {places['world_size']} is {size}: write a rank from 0 to {size - 1}",
+        )
+    return settings
+
+
+def as_flag(name: str) -> str:
+    """A setting as it is spelled on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """A line for each variable that looks like ours and means nothing, with the nearest one that does."""
+    known = [*(field.name.upper() for field in fields(Settings)), *_NO_SETTINGS]
+    unknown = sorted(name for name in environ if name.startswith(_PREFIX) and name.removeprefix(_PREFIX) not in known)
+    if not unknown:
+        return []
+    import difflib
+
+    nearest = {
+        name: difflib.get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=0.0)[0] for name in unknown
+    }
+    return [
+        f"{name[:_LONGEST_NAME]!r} is set, but means nothing: the nearest that does is {_PREFIX}{nearest[name]}"
+        for name in unknown
+    ]
 
 
 def _read_file(environ: Mapping[str, str]) -> dict[str, tuple[str, object]]:
@@ -156,4 +191,5 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "publish_ms": _number(20, 10_000),
     "gpu_ms": _number(50, 60_000),
     "linger_s": _number(0, 1e7),
+    "mtbf_h": _number(0.01, 1e6),
 }

@@ -1,9 +1,9 @@
 """Pictures of the screen: the very lines that `hpcsampler top` paints, as SVG and, with a Chromium, as PNG.
 
-python docs/tools/screenshot.py               the pictures in docs/images, from simulated snapshots
+python docs/tools/screenshot.py               docs/images/top-gpus and help, from simulated snapshots
 python docs/tools/screenshot.py --all DIR     every screen that is worth a look, into DIR
-python docs/tools/screenshot.py --live DIR    of the daemon whose runtime directory is DIR, into
-docs/images/top
+python docs/tools/screenshot.py --live DIR    docs/images/top, of the daemon whose runtime directory is DIR: start
+                                              `hpcsampler demo --seconds 120`, and this when both ranks train
 """
 
 # ruff: noqa: INP001 - a script, not a package
@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -34,6 +35,7 @@ from hpcsampler.viewer.style import LOOKS, Line, colorless  # noqa: E402
 
 CELL_X, CELL_Y, FONT = 8.4, 18, 14
 MARGIN = 10
+WATCH_S = 45
 FAMILY = "DejaVu Sans Mono, Menlo, Consolas, monospace"
 
 
@@ -142,6 +144,17 @@ def past(shot: snapshots.Snapshot) -> History:
     return history
 
 
+def watch(directory: Path) -> tuple[snapshots.Snapshot | None, History]:
+    """The last snapshot of a while, and what was before it."""
+    source, history, shot = SnapshotSource(f"ipc://{directory / 'snapshots.sock'}"), History(), None
+    end = time.monotonic() + WATCH_S
+    while time.monotonic() < end and (found := source.wait(5)) is not None:
+        shot = found
+        history.add(shot, time.monotonic())
+    source.close()
+    return shot, history
+
+
 def screens() -> dict[str, tuple[tuple[Line, ...], int, Terminal, str]]:
     """Every screen that is worth a look."""
     gpus, ranks = snapshots.eight_gpus(), snapshots.two_cpu_ranks()
@@ -209,17 +222,14 @@ def main() -> int:
             if name.startswith(arguments.only):
                 save(name, arguments.all, picture)
     elif arguments.live:
-        source = SnapshotSource(f"ipc://{arguments.live / 'snapshots.sock'}")
-        shot = source.wait(5)
-        source.close()
+        shot, history = watch(arguments.live)
         if shot is None:
             print(f"no daemon answers in {arguments.live}", file=sys.stderr)
             return 1
-        save("top", images, (compose(shot, View(width=120, age_s=0.1)).lines, 120, DARK, ""))
+        view = View(width=120, height=17, age_s=0.1, history=history, until=history.bucket)
+        save("top", images, (compose(shot, view).lines, 120, DARK, ""))
     else:
         made = screens()
-        label = "SIMULATED: numbers of a training without a GPU, made up for this picture"
-        save("top", images, (*made["ranks-120"][:3], label))
         save("top-gpus", images, made["gpus-120"])
         save("help", images, made["help-120"])
     return 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .liveness import ProcessWatch, verdict
-from .process import ProcessFiles, usage
+from .process import ProcessFiles, runs_another_program, usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,9 +15,14 @@ if TYPE_CHECKING:
     from .ranks import RankState
 
 
+QUIET_S: Final = 3.0
+"""A rank says something at least once a second: what one has sent before its `exec` is here by then."""
+
+
 @dataclass(slots=True)
 class _Measured:
     files: ProcessFiles
+    first: Reading | None
     before: Reading | None
 
 
@@ -38,7 +43,8 @@ class Attendance:
                 files = ProcessFiles(hello.pid)
             except OSError:
                 return  # gone in this very moment, or no descriptor is left: nothing is measured
-            self._measured[hello.rank_key] = _Measured(files, files.read(now_ns))
+            first = files.read(now_ns)
+            self._measured[hello.rank_key] = _Measured(files, first, first)
 
     def replaced(self, state: RankState, ranks: Iterable[RankState]) -> None:
         """Let a rank that has come take the place of those that its process was before.
@@ -86,6 +92,9 @@ class Attendance:
             if measured.before is not None:
                 state.cpu = usage(measured.before, reading)
             measured.before = reading
+            quiet = now_ns - state.heard_ns >= QUIET_S * 1e9
+            if quiet and measured.first is not None and runs_another_program(measured.first, reading):
+                state.said_bye = True  # in its place: it is no more, though its process lives
 
     def forget(self, state: RankState) -> None:
         """Let go of a rank's process."""

@@ -24,6 +24,7 @@ from hpcsampler.launch import LOG_BYTES
 from hpcsampler.protocol.snapshot import encode_snapshot
 
 from .attendance import Attendance
+from .findings import find
 from .gpu import GpuSampler
 from .host import HostSampler
 from .ingest import Ingest
@@ -37,9 +38,10 @@ from .sockets import Sockets
 from .starvation import NodePressure, RunDelay
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType
 
-    from hpcsampler.protocol.snapshot import DaemonSnapshot, HostSnapshot
+    from hpcsampler.protocol.snapshot import DaemonSnapshot, Finding, HostSnapshot, RankSnapshot
     from hpcsampler.runtime import RuntimeDirectory
     from hpcsampler.settings import Settings
 
@@ -51,6 +53,7 @@ FULL_QUEUE: Final = 0.25
 """A queue that was filled so far until it was looked at is looked at sooner the next time."""
 SOONER_S: Final = 0.01
 HOUSEKEEPING_S: Final = 1.0
+FINDINGS_S: Final = 1.0
 FIRST_CONTACT_S: Final = 10.0
 """However short it is to linger: the rank that starts a daemon must have the time to find it."""
 LEAST_PUBLISH_S: Final = 0.02
@@ -90,7 +93,7 @@ class Daemon:
         self._background = background
         self._ranks = Ranks()
         self._inquiries = Inquiries(sockets)
-        self._ingest = Ingest(self._ranks, self._inquiries.told)
+        self._ingest = Ingest(self._ranks, time.monotonic_ns(), self._inquiries.told)
         self._attendance = Attendance()
         self._lockstep = Lockstep()
         self._run_delay = RunDelay()
@@ -98,6 +101,9 @@ class Daemon:
         self._gpus = GpuSampler(settings.gpu_ms / 1000)
         self._host = HostSampler()
         self._host_now: HostSnapshot = {}
+        self._mtbf_s = settings.mtbf_h * 3600
+        self._findings: list[Finding] = []
+        self._findings_due = 0.0
         self._node = socket.gethostname()
         self._began = time.monotonic()
         self._files = ProcessFiles(os.getpid())
@@ -165,8 +171,16 @@ class Daemon:
         daemon["rejected"] = dict(self._ingest.rejected)
         daemon["gpu_status"] = gpus.status
         moment = Moment(self._node, now_ns, time.time())
-        snapshot = build(moment, list(self._ranks), gpus.gpus, self._host_now, daemon)
+        snapshot = build(moment, list(self._ranks), gpus.gpus, self._host_now, daemon, self._judge)
         self._sockets.publish(encode_snapshot(snapshot))
+
+    def _judge(self, ranks: Sequence[RankSnapshot], host: HostSnapshot) -> list[Finding]:
+        """Find anew once a second: a person reads them, and numbers of a window of ten do not change faster."""
+        now = time.monotonic()
+        if now >= self._findings_due:
+            self._findings_due = now + FINDINGS_S
+            self._findings = find(ranks, host, self._mtbf_s)
+        return self._findings
 
     def _housekeep(self, now: float) -> None:
         now_ns = time.monotonic_ns()

@@ -1,8 +1,8 @@
 """Messages in, ranks' timelines out. Nothing that comes makes this raise: what is no message is counted.
 
-Every event that a rank recorded since its attach ends up in one of two counts, folded or dropped: those that
+Every event that a rank recorded since its attach ends up in one of three counts. Folded. Dropped: those that
 its ring refused, as the rank says, and those that entered the ring and never came here, as the gaps in their
-ordinals say.
+ordinals say. Earlier: those that a rank older than this daemon had sent before.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from hpcsampler.protocol.messages import (
     Bye,
     Events,
     Hello,
+    Incidents,
     Names,
+    Pipeline,
     ProtocolError,
     Stacks,
     decode,
 )
 from hpcsampler.protocol.phases import Phase
 
+from .account import Account
+from .pipeline import LivePipeline
 from .ranks import Checkpoint, RankState
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ TEXT_MOST: Final = 200
 """Longest name that is kept and shown, in characters."""
 NOTES_MOST: Final = 16
 NAMES_MOST: Final = 1024
-"""Names kept of one rank, of its phases and of its iterators each."""
+"""Names kept of one rank, of its phases and of its keys each."""
 HELD_MESSAGES: Final = 4096
 """Messages kept of ranks that have not said hello yet, all of them together, and how long."""
 HELD_BYTES: Final = 16 << 20
@@ -51,7 +55,7 @@ class _Early:
 
     came_ns: int
     peer: bytes
-    message: Events | Names
+    message: Events | Names | Incidents | Pipeline
     size: int
 
 
@@ -70,11 +74,11 @@ class _Held:
         self._size += early.size
         return True
 
-    def take(self, peer: bytes, rank_key: str) -> list[Events | Names]:
+    def take(self, peer: bytes, rank_key: str) -> list[Events | Names | Incidents | Pipeline]:
         """Remove and return those of one rank."""
         if not self._queue:
             return []
-        found: list[Events | Names] = []
+        found: list[Events | Names | Incidents | Pipeline] = []
         kept: deque[_Early] = deque()
         for early in self._queue:
             if early.peer == peer and early.message.rank_key == rank_key:
@@ -85,7 +89,7 @@ class _Held:
         self._queue = kept
         return found
 
-    def expired(self, now_ns: int) -> list[Events | Names]:
+    def expired(self, now_ns: int) -> list[Events | Names | Incidents | Pipeline]:
         """Remove and return those that waited in vain."""
         gone = []
         while self._queue and now_ns - self._queue[0].came_ns > HELD_S * 1e9:
@@ -98,9 +102,15 @@ class _Held:
 class Ingest:
     """Takes in what the ranks send."""
 
-    def __init__(self, ranks: Ranks, on_stacks: Callable[[Stacks], None] | None = None) -> None:
-        """on_stacks: is given what a rank says that was asked."""
+    def __init__(
+        self, ranks: Ranks, began_ns: int, on_stacks: Callable[[Stacks], None] | None = None,
+    ) -> None:
+        """began_ns: CLOCK_MONOTONIC from which on ranks reach this daemon and no other.
+
+        on_stacks: is given what a rank says that was asked.
+        """
         self._ranks = ranks
+        self._began_ns = began_ns
         self._held = _Held()
         self._on_stacks = on_stacks
         self.rejected: Counter[str] = Counter()
@@ -162,6 +172,7 @@ class Ingest:
             state.hello = hello
             state.heard_ns = now_ns
             state.newest_ns = max(state.newest_ns, hello.monotonic_ns)
+        state.older = hello.attach_ns < self._began_ns
         for message in self._held.take(peer, hello.rank_key):
             self._apply(state, message, now_ns)
         return state if new else None
@@ -173,8 +184,13 @@ class Ingest:
                 self.rejected["stale"] += 1
         elif isinstance(message, Names):
             _learn(state.phase_names, message.phases)
-            state.iterator_names.clear()  # always told all together, and not the same ones for ever
-            _learn(state.iterator_names, message.iterators)
+            state.key_names.clear()  # always told all together, and not the same ones for ever
+            _learn(state.key_names, message.keys)
+        elif isinstance(message, Incidents):
+            for incident in message.items:
+                state.account.take(incident)
+        elif isinstance(message, Pipeline):
+            state.pipeline = LivePipeline(message, now_ns)
         elif isinstance(message, Stacks):
             if self._on_stacks is not None:
                 self._on_stacks(message)
@@ -220,9 +236,10 @@ def _begin(state: RankState, message: Events, watermark_ns: int) -> Timeline:
     """Make the timeline: from attach on if nothing was lost until here, else from the first known event."""
     if message.first < state.expected:
         state.base = 0  # a second attach of the same process that counts its events from 0 again
-    state.missing = message.first - state.base
+    before = message.first - state.base
+    state.earlier, state.missing = (before, 0) if state.older else (0, before)
     state.expected = message.first
-    if state.missing == 0:
+    if before == 0:
         start_ns = min(state.hello.attach_ns, watermark_ns)
         timeline = Timeline(start_ns)
         overhead_ns = 0
@@ -232,10 +249,11 @@ def _begin(state: RankState, message: Events, watermark_ns: int) -> Timeline:
             start_ns = min(struct.unpack_from("<Q", message.records)[0], watermark_ns)
         timeline = Timeline(start_ns)
         timeline.gap()
+        state.known_ns = start_ns
         state.refused = message.dropped
         overhead_ns = message.overhead_ns
     state.checkpoints.clear()
-    state.checkpoints.append(Checkpoint(start_ns, overhead_ns, {}))
+    state.checkpoints.append(Checkpoint(start_ns, overhead_ns, {}, {}))
     return timeline
 
 
@@ -253,11 +271,13 @@ def _follow(state: RankState, timeline: Timeline) -> None:
 def _attach_again(state: RankState) -> None:
     """Begin all counts anew: a process that detached attaches again under its key. Ordinals may go on."""
     state.base = state.expected
-    state.timeline = None
-    state.folded = state.missing = state.refused = state.overhead_ns = 0
+    state.timeline = state.known_ns = None
+    state.earlier = state.folded = state.missing = state.refused = state.overhead_ns = 0
     state.steps = state.evaluation_steps = 0
     state.evaluating = False
     state.step_ms = state.usual_step_s = None
+    state.account = Account()
+    state.pipeline = None
     state.ending = None
     state.checkpoints.clear()
 

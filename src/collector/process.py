@@ -28,6 +28,8 @@ class Reading:
     read_bytes: int | None
     """From storage, as the kernel accounts it (the page cache is free); None where it may not be read."""
     write_bytes: int | None
+    stack: int
+    """Where its stack begins; 0 where that may not be read, and once it ends."""
 
 
 class ProcessFiles:
@@ -57,6 +59,7 @@ class ProcessFiles:
                 self._io = None
         return Reading(
             now_ns, int(fields[11]) + int(fields[12]), int(fields[21]) * PAGE_BYTES, read_bytes, write_bytes,
+            int(fields[25]),
         )
 
     def close(self) -> None:
@@ -87,6 +90,14 @@ def start_ticks(pid: int, *, ended: bool = True) -> int | None:
         return None
     finally:
         os.close(fd)
+
+
+def runs_another_program(first: Reading, now: Reading) -> bool:
+    """Tell whether a process has called `exec` between two readings, which makes a stack in another place.
+
+    Its name and its command line would not do: a process may change those of its own while it goes on.
+    """
+    return now.stack != first.stack and bool(now.stack and first.stack)
 
 
 def usage(before: Reading, after: Reading) -> RankCpu:

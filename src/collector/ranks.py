@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsampler.protocol.snapshot import WINDOW_S
 
+from .account import Account
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from hpcsampler.protocol.snapshot import RankCpu, StragglerSnapshot
 
     from .liveness import Ending
+    from .pipeline import LivePipeline
 
 RATIOS: Final = (0.5, 0.95, 0.99)
 RANKS_MOST: Final = 4096
@@ -33,6 +36,7 @@ class Checkpoint:
     """The time folded so far."""
     overhead_ns: int
     details_ns: dict[tuple[int, int], int]
+    detail_counts: dict[tuple[int, int], int]
 
 
 @dataclass(slots=True)
@@ -48,10 +52,17 @@ class RankState:
     """Until when its data reaches, on the same clock."""
     timeline: Timeline | None = None
     """None before its first events."""
+    older: bool = False
+    """It attached before this daemon began: what it sent until then may have gone to another."""
+    known_ns: int | None = None
+    """From when on it is known, on the same clock; None: from its attach."""
     base: int = 0
     """Ordinal of the first event of this attach."""
     expected: int = 0
-    """Ordinal of the next event; all from `base` to here are folded or missing."""
+    """Ordinal of the next event; all from `base` to here are earlier, folded or missing."""
+    earlier: int = 0
+    """Events that it sent before this daemon was there: those that a former one had, and those that were on
+    their way to that one when it ended."""
     folded: int = 0
     missing: int = 0
     """Events that entered its ring and never came here."""
@@ -63,7 +74,8 @@ class RankState:
     evaluation_steps: int = 0
     evaluating: bool = False
     phase_names: dict[int, str] = field(default_factory=dict)
-    iterator_names: dict[int, str] = field(default_factory=dict)
+    key_names: dict[int, str] = field(default_factory=dict)
+    pipeline: LivePipeline | None = None
     checkpoints: deque[Checkpoint] = field(default_factory=deque)
     """About one a second, back to the beginning of the window."""
     step_ms: tuple[float, ...] | None = None
@@ -71,6 +83,7 @@ class RankState:
     in a snapshot."""
     usual_step_s: float | None = None
     """The median of the newest window that had steps; None before two steps."""
+    account: Account = field(default_factory=Account)
     watched: bool = False
     """Its process can be seen from here."""
     cpu: RankCpu | None = None
@@ -96,7 +109,10 @@ class RankState:
         now_ns = self.timeline.now_ns
         if self.checkpoints and self.checkpoints[-1].at_ns == now_ns:
             return
-        self.checkpoints.append(Checkpoint(now_ns, self.overhead_ns, self.timeline.details_ns()))
+        self.checkpoints.append(
+            Checkpoint(now_ns, self.overhead_ns, self.timeline.details_ns(), self.timeline.detail_counts()),
+        )
+        self.account.rate(self.timeline)
         self.step_ms = self.timeline.step_percentiles_ms(WINDOW_S, RATIOS)
         if self.step_ms is not None:
             self.usual_step_s = self.step_ms[0] / 1000

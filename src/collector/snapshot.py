@@ -4,31 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hpcsampler.ext._timeline import UNCOVERED, USER_PRODUCTIVE
 from hpcsampler.protocol.phases import FIRST_USER_PHASE, PRODUCTIVE_PHASES, Phase
 from hpcsampler.protocol.snapshot import SNAPSHOT_SCHEMA, WINDOW_S, GpuSnapshot, RankSnapshot, Snapshot
 
+from .pipeline import PIPELINE_S, bottleneck, full_name, input_split
 from .stall import stalled_s
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hpcsampler.ext._timeline import Timeline
-    from hpcsampler.protocol.snapshot import DaemonSnapshot, HostSnapshot, State, TopCause
+    from hpcsampler.protocol.snapshot import CallbackTime, DaemonSnapshot, Finding, HostSnapshot, State, TopCause
 
     from .gpu import GpuReading
     from .ranks import RankState
 
 LEAST_CAUSE: Final = 0.01
 """A stall of a smaller share is no cause worth a name."""
+CALLBACKS_MOST: Final = 5
 _LABELS: Final = {int(phase): phase.label for phase in Phase} | {USER_PRODUCTIVE: Phase.USER.label}
 """Names by category of a timeline. Plain numbers and texts: enums would cost more than all else here."""
 _PRODUCTIVE: Final = (*(int(phase) for phase in sorted(PRODUCTIVE_PHASES)), USER_PRODUCTIVE)
 _STALLS: Final = tuple(category for category in _LABELS if category not in _PRODUCTIVE)
 _MOST: Final = (1 << 63) - 1
 """Largest count in a snapshot: what forged ordinals add up to need not be written."""
+
+
+Judge: TypeAlias = "Callable[[Sequence[RankSnapshot], HostSnapshot], list[Finding]]"
+"""From all ranks and their node to findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +52,9 @@ def build(
     gpus: Sequence[GpuReading],
     host: HostSnapshot,
     daemon: DaemonSnapshot,
+    judge: Judge,
 ) -> Snapshot:
-    """Build the whole snapshot."""
+    """Build the whole snapshot. `judge` says what its numbers mean."""
     by_pid: dict[int, list[RankState]] = {}
     for state in ranks:
         if state.watched and state.ending is None:
@@ -57,6 +64,7 @@ def build(
     for gpu in gpus:
         for state in owners[gpu.index]:
             gpus_of.setdefault(state.hello.rank_key, []).append(gpu.uuid)
+    told = [rank_snapshot(state, moment.monotonic_ns, gpus_of.get(state.hello.rank_key, [])) for state in ranks]
     when = datetime.fromtimestamp(moment.realtime_s, timezone.utc)
     return {
         "schema": SNAPSHOT_SCHEMA,
@@ -64,12 +72,10 @@ def build(
         "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "monotonic_ns": moment.monotonic_ns,
         "window_s": WINDOW_S,
-        "ranks": [
-            rank_snapshot(state, moment.monotonic_ns, gpus_of.get(state.hello.rank_key, []))
-            for state in ranks
-        ],
+        "ranks": told,
         "gpus": [_gpu_snapshot(gpu, owners[gpu.index]) for gpu in gpus],
         "host": host,
+        "findings": judge(told, host),
         "daemon": daemon,
     }
 
@@ -85,8 +91,6 @@ def rank_snapshot(state: RankState, now_ns: int, gpus: list[str]) -> RankSnapsho
         "framework": hello.framework,
         "program": hello.program,
         "state": rank_state(state, now_ns),
-        "step": 0,
-        "evaluation_steps": 0,
         "phases": {},
         "totals_s": {},
         "age_s": max(0.0, (now_ns - state.newest_ns) / 1e9),
@@ -102,17 +106,26 @@ def rank_snapshot(state: RankState, now_ns: int, gpus: list[str]) -> RankSnapsho
         found["local_rank"] = hello.local_rank
     if hello.world_size > 0:
         found["world_size"] = hello.world_size
-    if state.cpu is not None and state.ending is None:
-        found["cpu"] = state.cpu
-    if state.run_delay is not None and state.ending is None:
-        found["cpu"] = {**found.get("cpu", {}), "run_delay": state.run_delay}
-    if state.straggler is not None and state.ending is None:
-        found["straggler"] = state.straggler
+    if state.ending is None:
+        _add_living(found, state)
     if (still := still_s(state, now_ns)) is not None:
         found["stalled_s"] = still
     if timeline is not None:
         _add_timeline(found, state, timeline)
+    if (checkpoints := state.account.checkpoints(now_ns)) is not None:
+        found["checkpoints"] = checkpoints
+    if (traces := state.account.traces()) is not None:
+        found["traces"] = traces
     return found
+
+
+def _add_living(found: RankSnapshot, state: RankState) -> None:
+    if state.cpu is not None:
+        found["cpu"] = state.cpu
+    if state.run_delay is not None:
+        found["cpu"] = {**found.get("cpu", {}), "run_delay": state.run_delay}
+    if state.straggler is not None:
+        found["straggler"] = state.straggler
 
 
 def rank_state(state: RankState, now_ns: int) -> State:
@@ -139,19 +152,45 @@ def still_s(state: RankState, now_ns: int) -> float | None:
 
 
 def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> None:
-    window_ns, steps, _ = timeline.window(WINDOW_S)
+    _add_since_attach(found, state, timeline)
+    _add_window(found, state, timeline)
+    category, _, _, since_ns = timeline.open_phase()
+    if category != UNCOVERED and state.ending != "exited":
+        until_ns = timeline.now_ns
+        if state.ending == "killed" and state.dead_since_ns is not None:
+            # What it was killed in was open until then, not only until its last message.
+            until_ns = max(until_ns, state.dead_since_ns)
+        found["open_phase"] = {"phase": _LABELS[category], "since_s": (until_ns - since_ns) / 1e9}
+    if timeline.paused:
+        found["paused"] = True
+
+
+def _add_since_attach(found: RankSnapshot, state: RankState, timeline: Timeline) -> None:
+    if state.known_ns is None:
+        found["step"] = timeline.steps
+        found["evaluation_steps"] = timeline.evaluation_steps
+    else:
+        found["known_since_s"] = (timeline.now_ns - state.known_ns) / 1e9
+        found["earlier"] = min(state.earlier, _MOST)
     totals_ns = timeline.totals_ns()
-    since_attach_ns = by_phase(totals_ns)
-    found["step"] = timeline.steps
-    found["evaluation_steps"] = timeline.evaluation_steps
+    phases_ns = by_phase(totals_ns)
+    found["totals_s"] = {label: ns / 1e9 for label, ns in phases_ns.items()}
+    if covered_ns := sum(phases_ns.values()):
+        found["goodput"] = sum(totals_ns[category] for category in _PRODUCTIVE) / covered_ns
+    if marks := timeline.marks():
+        found["marks"] = {
+            state.phase_names.get(key, f"mark {key}"): {"count": count, "last": last}
+            for key, (count, last) in marks.items()
+        }
+
+
+def _add_window(found: RankSnapshot, state: RankState, timeline: Timeline) -> None:
+    window_ns, steps, _ = timeline.window(WINDOW_S)
     phases_ns = by_phase(window_ns)
     covered_ns = sum(phases_ns.values())
     if covered_ns:
         found["phases"] = {label: ns / covered_ns for label, ns in phases_ns.items()}
         found["coverage"] = covered_ns / (covered_ns + window_ns[UNCOVERED])
-    found["totals_s"] = {label: ns / 1e9 for label, ns in since_attach_ns.items()}
-    if ever_ns := sum(since_attach_ns.values()):
-        found["goodput"] = sum(totals_ns[category] for category in _PRODUCTIVE) / ever_ns
     # Until the first step there is no rate to dilute.
     stepping_ns = covered_ns - window_ns[Phase.STARTUP]
     if timeline.started and stepping_ns > 0:
@@ -159,23 +198,33 @@ def _add_timeline(found: RankSnapshot, state: RankState, timeline: Timeline) -> 
     if state.step_ms is not None:
         p50, p95, p99 = state.step_ms
         found["step_ms"] = {"p50": p50, "p95": p95, "p99": p99}
-    category, _, _, since_ns = timeline.open_phase()
-    if category != UNCOVERED:
-        found["open_phase"] = {
-            "phase": _LABELS[category], "since_s": (timeline.now_ns - since_ns) / 1e9,
-        }
     if (cause := top_cause(state, window_ns, covered_ns)) is not None:
         found["top_cause"] = cause
+    _add_pipeline(found, state, timeline.now_ns)
     before = state.checkpoints[0]
     if timeline.now_ns > before.at_ns:
         found["overhead"] = (state.overhead_ns - before.overhead_ns) / (timeline.now_ns - before.at_ns)
-    if marks := timeline.marks():
-        found["marks"] = {
-            state.phase_names.get(key, f"mark {key}"): {"count": count, "last": last}
-            for key, (count, last) in marks.items()
-        }
-    if timeline.paused:
-        found["paused"] = True
+    if called := callbacks(state, timeline, covered_ns):
+        found["callbacks"] = called
+
+
+def _add_pipeline(found: RankSnapshot, state: RankState, now_ns: int) -> None:
+    live = state.pipeline
+    if live is None or not live.message.stages or now_ns - live.came_ns > PIPELINE_S * 1e9:
+        return
+    pipeline = live.message
+    share = found["phases"].get(Phase.INPUT.label, 0.0)
+    slowest = bottleneck(pipeline, share)
+    found["pipeline"] = live.shown(slowest)
+    # Waits for other iterators say nothing about these stages.
+    key = _most_waited(state, Phase.INPUT)[1]
+    if not pipeline.alone and key not in pipeline.keys:
+        return
+    if (split := input_split(pipeline, slowest, share, state.cpu)) is not None:
+        found["input_split"] = split
+    cause = found.get("top_cause")
+    if cause is not None and slowest is not None and cause["phase"] == Phase.INPUT.label:
+        cause["detail"] = full_name(pipeline.stages[slowest])
 
 
 def by_phase(ns: Sequence[int]) -> dict[str, int]:
@@ -188,7 +237,7 @@ def by_phase(ns: Sequence[int]) -> dict[str, int]:
 
 
 def top_cause(state: RankState, window_ns: Sequence[int], covered_ns: int) -> TopCause | None:
-    """Find the largest stall of a window, and which iterator or phase of the user's most of it went to."""
+    """Find the largest stall of a window, and what exactly most of it went to: an iterator, a function, a callback."""
     # The user's phases here are those that count as stalls: productive ones have a category of their own.
     category = max(_STALLS, key=window_ns.__getitem__)
     if window_ns[category] < LEAST_CAUSE * covered_ns or not covered_ns:
@@ -201,11 +250,19 @@ def top_cause(state: RankState, window_ns: Sequence[int], covered_ns: int) -> To
 
 
 def _detail(state: RankState, category: int) -> str:
+    wire_phase, key = _most_waited(state, category)
+    is_user = wire_phase >= FIRST_USER_PHASE
+    names: Mapping[int, str] = state.phase_names if is_user else state.key_names
+    return names.get(wire_phase if is_user else key, "")
+
+
+def _most_waited(state: RankState, category: int) -> tuple[int, int]:
+    """`(phase on the wire, key)` that most of a category's time in the window went to; zeros if none."""
     if state.timeline is None:
-        return ""
+        return 0, 0
     before = state.checkpoints[0].details_ns
     most_ns = 0
-    detail = ""
+    found = (0, 0)
     for (wire_phase, key), ns in state.timeline.details_ns().items():
         is_user = wire_phase >= FIRST_USER_PHASE
         if is_user != (category == Phase.USER) or not (is_user or wire_phase == category):
@@ -213,10 +270,32 @@ def _detail(state: RankState, category: int) -> str:
         grown_ns = ns - before.get((wire_phase, key), 0)
         if grown_ns > most_ns:
             most_ns = grown_ns
-            names: Mapping[int, str] = state.phase_names if is_user else state.iterator_names
-            # Keys of other phases are of other things.
-            detail = names.get(wire_phase if is_user else key, "") if is_user or category == Phase.INPUT else ""
-    return detail
+            found = (wire_phase, key)
+    return found
+
+
+def callbacks(state: RankState, timeline: Timeline, covered_ns: int) -> list[CallbackTime]:
+    """Find the callbacks that took most of the window."""
+    before = state.checkpoints[0]
+    grown = sorted(
+        (
+            (ns - before.details_ns.get((phase, key), 0), phase, key)
+            for (phase, key), ns in timeline.details_ns().items()
+            if phase == Phase.CALLBACK and key in state.key_names
+        ),
+        reverse=True,
+    )
+    counts = timeline.detail_counts()
+    return [
+        {
+            "name": state.key_names[key],
+            "seconds": ns / 1e9,
+            "share": min(ns / covered_ns, 1.0),
+            "count": max(counts.get((phase, key), 0) - before.detail_counts.get((phase, key), 0), 0),
+        }
+        for ns, phase, key in grown[:CALLBACKS_MOST]
+        if ns > 0 and covered_ns
+    ]
 
 
 def _gpu_snapshot(gpu: GpuReading, owners: list[RankState]) -> GpuSnapshot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
     import argparse
     from argparse import Namespace
 
-    from hpcsampler.protocol.snapshot import Snapshot
+    from hpcsampler.protocol.snapshot import RankSnapshot, Snapshot
     from hpcsampler.runtime import RuntimeDirectory
 
 WAIT_S: Final = 5.0
 """How long a daemon may take to come up or to go."""
 SNAPSHOT_S: Final = 2.0
+SILENT_S: Final = 2.0
+"""A rank that lives and can, tells something once a second."""
 _POLL_S: Final = 0.02
 
 
@@ -112,6 +115,9 @@ def _stop(directory: RuntimeDirectory) -> int:
     # The pid in the lock may be another's: of another pid namespace, or left by one that was killed.
     if not _has_open(pid, directory.daemon_lock):
         raise HpcsamplerError(f"{directory.daemon_lock} is held, but not by process {pid} of this machine")
+    snapshot = None
+    with suppress(ValueError):  # of another version: that is what it may be stopped for
+        snapshot = _snapshot(directory.snapshots_address)
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + WAIT_S
     while launch.daemon_pid(directory) == pid:
@@ -119,7 +125,17 @@ def _stop(directory: RuntimeDirectory) -> int:
             raise HpcsamplerError(f"the daemon did not end within {WAIT_S:g} s: kill -9 {pid} ends it")
         time.sleep(_POLL_S)
     print(f"stopped (pid {pid})")
+    if snapshot is not None and (count := len(_attached(snapshot))):
+        print(
+            f"{count} {'rank is' if count == 1 else 'ranks are'} attached and, unless run with"
+            " HPCSAMPLER_DAEMON=never, will start it again within seconds: it ends by itself after the last of them,"
+            " and HPCSAMPLER_ENABLED=0 runs a training without it",
+        )
     return 0
+
+
+def _attached(snapshot: Snapshot) -> list[RankSnapshot]:
+    return [rank for rank in snapshot["ranks"] if rank["state"] not in {"exited", "killed"}]
 
 
 def _has_open(pid: int, path: Path) -> bool:
@@ -145,20 +161,27 @@ def _status(directory: RuntimeDirectory) -> int:
     if pid is None:
         print(f"not running (in {directory.path})")
         return 1
-    snapshot = _snapshot(directory.snapshots_address)
+    problem = f"no snapshot within {SNAPSHOT_S:g} s"
+    snapshot = None
+    try:
+        snapshot = _snapshot(directory.snapshots_address)
+    except ValueError as error:
+        problem = f"speaks another version ({error}): `hpcsampler daemon stop` ends it"
     lines = [("pid", str(pid)), ("directory", str(directory.path))]
     lines += [("events", directory.events_address), ("snapshots", directory.snapshots_address)]
     if snapshot is None:
-        lines.append(("state", f"no snapshot within {SNAPSHOT_S:g} s"))
+        lines.append(("state", problem))
     else:
         daemon = snapshot["daemon"]
         counts = sorted(daemon.get("rejected", {}).items())
         rejected = ", ".join(f"{reason} {count}" for reason, count in counts)
-        ended = sum(rank["state"] in {"exited", "killed"} for rank in snapshot["ranks"])
+        attached = _attached(snapshot)
+        silent = sum(rank["age_s"] > SILENT_S for rank in attached)
+        ranks = f"{len(attached)} attached" + (f" ({silent} silent)" if silent else "")
         lines += [
             ("version", daemon.get("version", "?")),
             ("uptime", f"{daemon.get('uptime_s', 0.0):.0f} s"),
-            ("ranks", f"{len(snapshot['ranks']) - ended} here, {ended} ended"),
+            ("ranks", f"{ranks}, {len(snapshot['ranks']) - len(attached)} ended"),
             ("rejected", rejected or "none"),
             ("gpus", f"{len(snapshot['gpus'])}, {daemon.get('gpu_status', '?')}"),
         ]

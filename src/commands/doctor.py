@@ -20,7 +20,7 @@ from .. import launch, runtime
 from .._version import __version__
 from ..errors import HpcsamplerError
 from ..protocol.identity import identify
-from ..settings import load
+from ..settings import load, unknown_variables
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace, _SubParsersAction
@@ -78,6 +78,8 @@ def examine(environ: Mapping[str, str]) -> Iterator[Check]:
     yield Check("python", "ok", f"{platform.python_version()} ({sys.executable}) on {platform.platform()}")
     yield from libraries()
     yield settings(environ)
+    for text in unknown_variables(environ):
+        yield Check("settings", "note", text)
     directory = runtime.locate(environ, os.getuid())
     yield runtime_directory(directory)
     yield daemon(directory)
@@ -119,12 +121,12 @@ def settings(environ: Mapping[str, str]) -> Check:
 
 
 def runtime_directory(directory: RuntimeDirectory) -> Check:
-    """Whether sockets and locks can live there. Makes the directory, as `attach()` would."""
+    """Whether sockets and locks can live there."""
     try:
-        runtime.prepare(directory)
+        there = runtime.foresee(directory)
     except HpcsamplerError as error:
         return Check("runtime directory", "problem", str(error))
-    return Check("runtime directory", "ok", str(directory.path))
+    return Check("runtime directory", "ok", f"{directory.path}{'' if there else ', not there yet: attach() makes it'}")
 
 
 def daemon(directory: RuntimeDirectory) -> Check:

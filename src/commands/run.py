@@ -10,7 +10,7 @@ from argparse import REMAINDER
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..settings import load
+from ..settings import as_flag, load
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace, _SubParsersAction
@@ -31,7 +31,8 @@ def add_parser(subparsers: _SubParsersAction[ArgumentParser]) -> ArgumentParser:
     parser = subparsers.add_parser(
         "run",
         help="run a command and attach to the trainings in it",
-        description="Run a command, with the sampler attached to every process in it that imports TensorFlow.",
+        description="Run a command, with the sampler attached to every process in it that imports TensorFlow."
+        " What a script gives to attach() itself, as attach(job=…), wins over the flags here.",
         usage="hpcsampler run [--job JOB] [--rank RANK] [--world-size N] [--daemon auto|never|ADDRESS] -- COMMAND …",
     )
     parser.add_argument("--job", help="name of the job (default: from the launcher, else the program's name)")
@@ -54,7 +55,7 @@ def run(arguments: Namespace) -> int:
         "world_size": arguments.world_size,
         "daemon": arguments.daemon,
     }
-    settings = load(os.environ, **flags)
+    settings = load(os.environ, as_flag, **flags)
     if flag := ignores_environment(command):
         print(
             f"hpcsampler run: python {flag} starts without PYTHONPATH or sitecustomize, so nothing attaches there:"

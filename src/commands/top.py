@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import os
 import sys
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FASTEST_S, _SLOWEST_S = 0.25, 10.0
+_PATIENCE_S = 0.15
+"""A daemon that is there answers a new viewer at once."""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -98,31 +101,37 @@ def _live(arguments: argparse.Namespace, directory: RuntimeDirectory) -> int:
         check(directory)
     else:
         prepare(directory)
+    from ..viewer.cells import glyphs_for
+    from ..viewer.early import first_frame
+    from ..viewer.frame import View
     from ..viewer.source import SnapshotSource
 
-    source = SnapshotSource(directory.snapshots_address)  # connects while the slow import below goes on
-    _set_up_textual()
+    gc.disable()  # all that is imported stays: to look through it for garbage is a tenth of the time to the first frame
+    source = SnapshotSource(directory.snapshots_address)
+    color = _wants_color(arguments)
+    view = View(
+        width=80,
+        height=24,
+        sort=arguments.sort,
+        interval_s=arguments.interval,
+        place=str(directory.path),
+        glyphs=glyphs_for(sys.stdout.encoding, os.environ, force_ascii=arguments.ascii),
+    )
+    patience_s = _PATIENCE_S if (directory.path / "snapshots.sock").exists() else 0.0
     try:
-        try:
-            from ..viewer.top import run_live
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in ("textual", "rich"):
-                raise
-            raise HpcsamplerError(
-                "the live screen needs Textual: pip install 'hpcsampler[top]' (or use --once / --json)",
-            ) from None
-        from ..viewer.cells import glyphs_for
-        from ..viewer.frame import View
-
-        view = View(
-            width=80,
-            height=24,
-            sort=arguments.sort,
-            interval_s=arguments.interval,
-            place=str(directory.path),
-            glyphs=glyphs_for(sys.stdout.encoding, os.environ, force_ascii=arguments.ascii),
-        )
-        return run_live(source, view, color=_wants_color(arguments))
+        with first_frame(source, view, patience_s=patience_s, color=color) as first:
+            _set_up_textual()
+            try:
+                from ..viewer.top import run_live
+            except ModuleNotFoundError as error:
+                if (error.name or "").partition(".")[0] not in ("textual", "rich"):
+                    raise
+                raise HpcsamplerError(
+                    "the live screen needs Textual: pip install 'hpcsampler[top]' (or use --once / --json)",
+                ) from None
+        gc.freeze()
+        gc.enable()
+        return run_live(source, view, first, color=color)
     finally:
         source.close()
 

@@ -113,7 +113,7 @@ def _example(crop: Image, label: int) -> bytes:
 
 def main() -> int:
     """Write what is missing in the folder given by --data."""
-    parser = ArgumentParser(prog="python -m hpcsampler.demo.images", description=__doc__)
+    parser = ArgumentParser(prog="python -m hpcsampler.demo.images", description=__doc__, allow_abbrev=False)
     parser.add_argument("--data", type=Path, default=default_folder(os.environ), help="folder for the images")
     images = image_set(parser.parse_args().data)
     if not images.ready:

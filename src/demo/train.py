@@ -8,7 +8,6 @@ time, and has the next batches ready.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -86,32 +85,13 @@ def convnet() -> Any:
     return model
 
 
-class StopInGoodOrder(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Ends `fit` after the current step, upon SIGTERM or when the process that started this one has gone."""
-
-    def __init__(self, parent: int | None) -> None:
-        super().__init__()
-        self.parent = parent
-        self.asked = False
-        signal.signal(signal.SIGTERM, self._ask)
-
-    def _ask(self, _number: int, _frame: object) -> None:
-        self.asked = True
-
-    def on_train_batch_end(self, batch: int, logs: object = None) -> None:  # noqa: ARG002 - Keras's names
-        """Look once a step."""
-        if self.asked or (self.parent is not None and os.getppid() != self.parent):
-            self.model.stop_training = True
-
-
 def main() -> int:
-    """Train until SIGTERM, for --epochs, or as long as --parent lives."""
-    parser = ArgumentParser(prog="python -m hpcsampler.demo.train", description=__doc__)
+    """Train for --epochs, or until something ends it."""
+    parser = ArgumentParser(prog="python -m hpcsampler.demo.train", description=__doc__, allow_abbrev=False)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--world-size", type=int, default=2)
     parser.add_argument("--pipeline", choices=("fast", "slow"), default="fast")
     parser.add_argument("--data", type=Path, default=default_folder(os.environ), help="folder of the images")
-    parser.add_argument("--parent", type=int, help="end when this process, which started the rank, has gone")
     parser.add_argument("--epochs", type=int, default=1_000_000)
     arguments = parser.parse_args()
 
@@ -133,7 +113,6 @@ def main() -> int:
         epochs=arguments.epochs,
         validation_data=pipeline(images, "fast", seed=arguments.rank + arguments.world_size),
         validation_steps=VALIDATION_STEPS,
-        callbacks=[StopInGoodOrder(arguments.parent)],
         shuffle=False,  # the pipeline does that
         verbose=2,
     )

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The process's ring of events, and everything that writes to it from Python.
+"""The process's ring of events, and what a program writes to it: steps, phases, marks.
 
 Nothing here imports a framework, zmq or numpy: `import hpcsampler` loads this module and no other compiled one.
 """
@@ -23,10 +23,8 @@ cdef extern from "phases.h" nogil:
     const uint8_t END "HPS_END"
     const uint8_t POINT "HPS_POINT"
     const uint8_t OTHER_THREAD "HPS_OTHER_THREAD"
-    const uint8_t GRAPH "HPS_GRAPH"
     const uint8_t PRODUCTIVE "HPS_PRODUCTIVE"
     const uint8_t EXACT "HPS_EXACT"
-    const uint8_t ABORT "HPS_ABORT"
     const uint8_t FLOAT "HPS_FLOAT"
     const uint16_t INPUT "HPS_INPUT"
     const uint16_t STEP "HPS_STEP"
@@ -47,6 +45,7 @@ cdef extern from "ring.h" nogil:
     uint64_t hps_now_ns()
     bint hps_recording()
     void hps_emit(uint16_t phase, uint8_t kind, uint8_t flags, uint32_t key, int64_t value)
+    void hps_emit_at(uint64_t t_ns, uint16_t phase, uint8_t kind, uint8_t flags, uint32_t key, int64_t value)
     int hps_ring_open(size_t events)
     void hps_ring_record(bint on)
     size_t hps_ring_drain(hps_event *out, size_t most)
@@ -82,22 +81,32 @@ cdef extern from *:
     static unsigned long hps_driver;
     /* It has been seen to train, or says so: another thread that trains does not take its place. */
     static int hps_driver_trains;
-    /* >0 while an outer iterator is timed: what it gets from inner ones is part of it. Per thread. */
-    static __thread int hps_nested;
-    static __thread uint32_t hps_last_source, hps_known_source;
     """
     int64_t hps_float_bits(double value) nogil
     unsigned long hps_driver
     int hps_driver_trains
-    int hps_nested
-    uint32_t hps_last_source, hps_known_source
 
 DEF EVENT_BYTES = 24
 
 
-cdef inline uint8_t here() noexcept nogil:
+# ---- for the other compiled modules, see _events.pxd ------------------------------------------------------------
+
+cdef uint8_t here() noexcept nogil:
     """The flag of the calling thread."""
     return 0 if PyThread_get_thread_ident() == hps_driver else OTHER_THREAD
+
+
+cdef bint is_recording() noexcept nogil:
+    return hps_recording()
+
+
+cdef void put(uint16_t phase, uint8_t kind, uint8_t flags, uint32_t key, int64_t value) noexcept nogil:
+    hps_emit(phase, kind, flags, key, value)
+
+
+cdef void put_at(uint64_t t_ns, uint16_t phase, uint8_t kind, uint8_t flags, uint32_t key, int64_t value) noexcept nogil:
+    if hps_recording():
+        hps_emit_at(t_ns, phase, kind, flags, key, value)
 
 
 FIRST_USER_PHASE = HPS_FIRST_USER_PHASE
@@ -287,13 +296,6 @@ cdef void train_here(key) except *:
     hps_driver_trains = True
 
 
-def training_source():
-    """Key of the iterator that the calling thread trains with; 0 if none. From here on, that thread drives the steps."""
-    if hps_last_source:
-        train_here(hps_last_source)
-    return hps_last_source
-
-
 def drives():
     """Whether the calling thread is the one that drives the steps."""
     return PyThread_get_thread_ident() == hps_driver
@@ -398,94 +400,6 @@ cdef class Marks:
         except Exception as error:
             self.complain(error)
         return None
-
-
-# ---- iterators --------------------------------------------------------------------------------------------------
-
-cdef class Nested:
-    """While inside, `timed_next` passes straight through: an outer iterator is being timed. Per thread."""
-
-    def active(self):
-        """Whether the calling thread is inside."""
-        return hps_nested > 0
-
-    def __enter__(self):
-        global hps_nested
-        hps_nested += 1
-
-    def __exit__(self, kind, error, traceback):
-        global hps_nested
-        hps_nested -= 1
-
-
-def last_source():
-    """Key of the iterator that the calling thread got its last element from; 0 if none."""
-    return hps_last_source
-
-
-def watched_call(original, str trains_attribute, train, str sites_attribute):
-    """`Function._call`, watched for functions that compute gradients (those that have `trains_attribute`).
-
-    The source of what the calling thread consumed last is training data then: `train(source)` is told, once.
-    sites_attribute: where a function has the keys of the iterators that it gets elements from. An error that leaves it
-    has skipped the marks after it, on whatever thread it was called.
-    """
-    def call(self, *args, **kwargs):
-        global hps_known_source
-        if hps_last_source != hps_known_source and hasattr(self, trains_attribute):
-            hps_known_source = hps_last_source
-            train_here(hps_last_source)
-            train(hps_last_source)
-        try:
-            return original(self, *args, **kwargs)
-        except BaseException:
-            for key in getattr(self, sites_attribute, ()):
-                hps_emit(INPUT, END, GRAPH | ABORT, key, 0)
-            raise
-
-    return call
-
-
-def timed_next(original, in_graph, context, str key_attribute, new_key, *, bint outer=False):
-    """A method that times `original(self)`, the blocking "give me the next element" of an eager iterator.
-
-    original: the method as it was.
-    in_graph: called as `in_graph(original, self)` instead when a graph is being traced.
-    context: TensorFlow's eager context; its `_thread_local_data.is_eager` tells which of the two it is.
-    key_attribute: name of the attribute of an iterator that holds its key; `new_key(self)` sets and returns it.
-    outer: the iterator gets its elements from others that are timed too; only it counts.
-    """
-    cdef bint is_outer = outer
-
-    def next_element(self):
-        global hps_nested, hps_last_source
-        if hps_nested:
-            return original(self)
-        if not context._thread_local_data.is_eager:
-            return in_graph(original, self)
-        if not hps_recording():
-            return original(self)
-        cdef uint32_t key
-        try:
-            key = getattr(self, key_attribute)
-        except AttributeError:
-            key = new_key(self)
-        cdef uint8_t flags = here()
-        cdef int64_t got = 0
-        hps_emit(INPUT, BEGIN, flags, key, 0)
-        if is_outer:
-            hps_nested += 1
-        try:
-            element = original(self)
-            got = 1
-        finally:
-            if is_outer:
-                hps_nested -= 1
-            hps_emit(INPUT, END, flags, key, got)
-        hps_last_source = key
-        return element
-
-    return next_element
 
 
 # ---- TensorFlow ---------------------------------------------------------------------------

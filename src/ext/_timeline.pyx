@@ -13,6 +13,10 @@ cdef extern from "timeline.h" nogil:
         uint32_t key
         uint16_t phase
         uint64_t ns
+        uint64_t count
+    ctypedef struct hps_step_time:
+        uint32_t end_ms
+        float ms
     ctypedef struct hps_mark:
         uint32_t id
         bint is_float
@@ -25,7 +29,7 @@ cdef extern from "timeline.h" nogil:
         uint16_t arrived
     ctypedef struct hps_timeline:
         uint64_t progress_ns, collective_count
-        uint64_t now_ns, since_ns, events, late, unmatched, overflow, evaluation_steps
+        uint64_t start_ns, now_ns, since_ns, step_time_count, events, late, unmatched, overflow, evaluation_steps
         uint64_t totals_ns[16]
         uint8_t category
         uint16_t phase
@@ -34,6 +38,7 @@ cdef extern from "timeline.h" nogil:
         int detail_count, mark_count
         hps_detail details[256]
         hps_mark marks[256]
+        hps_step_time step_times[8192]
     void hps_timeline_start(hps_timeline *, uint64_t)
     void hps_timeline_feed(hps_timeline *, hps_event *, size_t, uint64_t)
     void hps_timeline_gap(hps_timeline *)
@@ -177,6 +182,11 @@ cdef class Timeline:
         return {(self.c.details[i].phase, self.c.details[i].key): self.c.details[i].ns
                 for i in range(self.c.detail_count)}
 
+    def detail_counts(self):
+        """`{(phase id, key): how often}` since the start, of the same details but for iterators."""
+        return {(self.c.details[i].phase, self.c.details[i].key): self.c.details[i].count
+                for i in range(self.c.detail_count) if self.c.details[i].count}
+
     def marks(self):
         """`{id: (count, last value)}` of the user's marks."""
         cdef hps_mark *m
@@ -205,6 +215,23 @@ cdef class Timeline:
                 out.append(select(times, n, k if k < n else n - 1))
         free(times)
         return tuple(out) if n else None
+
+    def step_median_ms(self, uint64_t begin_ns, uint64_t end_ns, size_t least):
+        """Median of the times of the steps that ended from `begin_ns` to `end_ns`; None if fewer than `least` are known."""
+        cdef float *times = <float *>malloc(STEP_TIMES * sizeof(float))
+        cdef uint64_t i, known = min(self.c.step_time_count, <uint64_t>STEP_TIMES)
+        cdef uint64_t begin_ms = (max(begin_ns, self.c.start_ns) - self.c.start_ns) // 1_000_000
+        cdef uint64_t end_ms = (max(end_ns, self.c.start_ns) - self.c.start_ns) // 1_000_000
+        cdef size_t n = 0
+        if times == NULL:
+            raise MemoryError
+        for i in range(known):
+            if begin_ms <= self.c.step_times[i].end_ms <= end_ms:
+                times[n] = self.c.step_times[i].ms
+                n += 1
+        median = select(times, n, n // 2) if n and n >= least else None
+        free(times)
+        return median
 
 
 cdef float select(float *v, size_t n, size_t k) noexcept nogil:

@@ -29,6 +29,14 @@ static hps_detail *detail_of(hps_timeline *self, uint16_t phase, uint32_t key) {
     return detail;
 }
 
+static void count_detail(hps_timeline *self, const hps_event *event) {
+    if (!(event->flags & HPS_PRODUCTIVE)) {
+        hps_detail *detail = detail_of(self, event->phase, event->key);
+        detail->count++;
+        detail->until_ns = event->t_ns; /* a new one must not be the first to make room */
+    }
+}
+
 /* Charge everything up to `t_ns` to the category that is on. */
 static void advance(hps_timeline *self, uint64_t t_ns) {
     if (t_ns <= self->now_ns) {
@@ -215,6 +223,7 @@ static void fold(hps_timeline *self, const hps_event *event) {
     default:
         if (event->kind == HPS_BEGIN) {
             hps_open_interval(self, event);
+            count_detail(self, event);
         } else if (event->kind == HPS_END) {
             hps_close_interval(self, event->phase, event->key);
         }

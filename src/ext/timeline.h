@@ -58,6 +58,7 @@ typedef struct {
     uint16_t phase;
     uint64_t ns;
     uint64_t until_ns; /* when it was last on */
+    uint64_t count;    /* how often it began */
 } hps_detail;
 
 typedef struct {

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgpack
 
+from . import incidents, stages
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -93,12 +95,36 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Texts for ids: user phases (ids from `FIRST_USER_PHASE`) and iterators (keys of input events)."""
+    """Texts for ids: user phases (ids from `FIRST_USER_PHASE`), and keys of events: iterators, functions, callbacks."""
 
     rank_key: str
     seq: int
     phases: Mapping[int, str]
-    iterators: Mapping[int, str]
+    keys: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Incidents:
+    """Checkpoints and traces, oldest first. Each is told once: what was lost on the way is not told again."""
+
+    rank_key: str
+    seq: int
+    items: list[incidents.Incident]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The stages that feed the training, sources first."""
+
+    rank_key: str
+    seq: int
+    keys: list[int]
+    """Of the input events that are waits for this pipeline, as far as that is known."""
+    alone: bool
+    """No other pipeline is open: waits under any key are for this one."""
+    batches_per_s: float | None
+    """What it yielded between two readings; None after the first."""
+    stages: list[stages.Stage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +147,7 @@ class Stacks:
     """UTF-8."""
 
 
-Message: TypeAlias = Hello | Events | Names | Bye | Stacks
+Message: TypeAlias = Hello | Events | Names | Incidents | Pipeline | Bye | Stacks
 
 
 def events_prefix(rank_key: str) -> bytes:
@@ -144,7 +170,12 @@ def encode(message: Message) -> bytes:
             del content["rank_key"], content["seq"]
             body, kind = [content], "hello"
         case Names():
-            body, kind = [dict(message.phases), dict(message.iterators)], "names"
+            body, kind = [dict(message.phases), dict(message.keys)], "names"
+        case Incidents():
+            body, kind = [[incidents.pack(item) for item in message.items]], "incidents"
+        case Pipeline():
+            rows = [stages.pack(stage) for stage in message.stages]
+            body, kind = [message.keys, message.alone, message.batches_per_s, rows], "pipeline"
         case Bye():
             body, kind = [message.reason], "bye"
         case Stacks():
@@ -226,6 +257,31 @@ def _decode_names(rank_key: str, seq: int, body: list[Any]) -> Names:
     return Names(rank_key, seq, *body)
 
 
+def _decode_incidents(rank_key: str, seq: int, body: list[Any]) -> Incidents:
+    _check_length("incidents", body, 1)
+    if not isinstance(body[0], list) or len(body[0]) > incidents.INCIDENTS_MOST:
+        raise ProtocolError("field", "incidents are not a short list")
+    try:
+        return Incidents(rank_key, seq, [incidents.parse(item) for item in body[0]])
+    except ValueError as error:
+        raise ProtocolError("field", str(error)) from None
+
+
+def _decode_pipeline(rank_key: str, seq: int, body: list[Any]) -> Pipeline:
+    _check_length("pipeline", body, 4)
+    keys, alone, batches_per_s, rows = body
+    if not isinstance(keys, list) or not isinstance(rows, list) or len(rows) > stages.STAGES_MOST:
+        raise ProtocolError("field", "pipeline without its lists")
+    for key in keys:
+        _check_int("key", key)
+    if not isinstance(alone, bool) or not (batches_per_s is None or stages.is_rate(batches_per_s)):
+        raise ProtocolError("field", "alone is no boolean, or batches_per_s no rate")
+    try:
+        return Pipeline(rank_key, seq, keys, alone, batches_per_s, [stages.parse(row) for row in rows])
+    except ValueError as error:
+        raise ProtocolError("field", str(error)) from None
+
+
 def _decode_bye(rank_key: str, seq: int, body: list[Any]) -> Bye:
     _check_length("bye", body, 1)
     _check_text("reason", body[0])
@@ -245,6 +301,8 @@ _DECODERS: dict[str, Callable[[str, int, list[Any]], Message]] = {
     "events": _decode_events,
     "hello": _decode_hello,
     "names": _decode_names,
+    "incidents": _decode_incidents,
+    "pipeline": _decode_pipeline,
     "bye": _decode_bye,
     "stacks": _decode_stacks,
 }

@@ -30,7 +30,11 @@ class StepTimes(TypedDict):
 
 
 class OpenPhase(TypedDict):
-    """What the rank is in at the moment of its newest data, and for how long without a break, in seconds."""
+    """What the rank is in at the moment of its newest data, and for how long without a break, in seconds.
+
+    Of a killed rank: what it was in last, and how long that had lasted when its process was gone, as far as that
+    could be seen. Of one that has exited there is none.
+    """
 
     phase: str
     since_s: float
@@ -75,11 +79,149 @@ class RankCpu(TypedDict, total=False):
     """Seconds per second that its threads were ready to run and had no CPU, all together, in the last five or so."""
 
 
+class _StageRequired(TypedDict):
+    stage: str
+    """tf.data's name of it: `ParallelMap`."""
+    parallelism: float
+    autotuned: bool
+    """Whether tf.data chooses the parallelism."""
+    buffered: int
+    """Elements that it holds ready."""
+    bottleneck: bool
+    """It has the lowest ceiling of all. None is the bottleneck where no known ceiling explains the waits."""
+
+
+class StageSnapshot(_StageRequired, total=False):
+    """One stage of the input pipeline that feeds the training, over the last few seconds."""
+
+    name: str
+    """The user's: the dataset's `name=`, else its function's name; `in NAME` inside an interleave."""
+    self_ms: float
+    """Its own time per element of its own: without its inputs', without waiting, whatever the threads."""
+    ceiling_per_s: float
+    """Batches per second that it could yield by itself, with the parallelism that it has."""
+    per_batch: float
+    """Elements of its own that make a batch."""
+    buffer_size: int
+    """Elements that fit."""
+    bytes_per_s: float
+    """What it yields."""
+
+
+class SplitEvidence(TypedDict, total=False):
+    """What an `InputSplit` is concluded from."""
+
+    bottleneck: str
+    compute_ms: float
+    """What a batch takes apart from waiting for it."""
+    source_bytes_per_s: float
+    """What the pipeline's sources yield, from storage or from memory."""
+    read_bytes_per_s: float
+    """What the process reads from storage; the page cache and some network file systems don't count."""
+    undivided: str
+    """The stage that reads and prepares in one, for which no split is made."""
+
+
+class _SplitRequired(TypedDict):
+    evidence: SplitEvidence
+
+
+class InputSplit(_SplitRequired, total=False):
+    """Parts of the wait for data; they sum to 1. Both absent if a stage that does both in one decides."""
+
+    fetch: float
+    """What would go away if reading took no time."""
+    prep: float
+    """What would remain: decoding, augmenting, batching."""
+
+
 class Mark(TypedDict):
     """A `mark(name, value)` of the user's: how often, and the last value (a whole number or a float)."""
 
     count: int
     last: float
+
+
+class _CheckpointRequired(TypedDict):
+    writer: str
+    path: str
+    format: str
+    restored: bool
+    blocked_s: float
+    age_s: float
+    """Since it began."""
+
+
+class CheckpointRecord(_CheckpointRequired, total=False):
+    """One checkpoint that was written or restored."""
+
+    files: int
+    bytes: int
+    background: bool
+    """A thread beside the training writes it."""
+    background_s: float
+    """For how long that one wrote; absent while it does, and for Orbax, which does not tell."""
+    apparent_bytes_per_s: float
+    """Bytes ÷ the time for which the training was blocked."""
+    durable_bytes_per_s: float
+    """Bytes ÷ the time until all was written, the background included. No more than TensorFlow's word for it: what the
+    kernel still holds in its cache counts as written."""
+
+
+class _CheckpointsRequired(TypedDict):
+    count: int
+    seconds: float
+    """For which the training was blocked by them."""
+    bytes: int
+    restored: int
+    last: CheckpointRecord
+    """Written or restored."""
+
+
+class Checkpoints(_CheckpointsRequired, total=False):
+    """All since attach that were written, and how many were restored."""
+
+    step_inflation: float
+    """Median step time during a write in the background ÷ that of as long before it, less 1. Of the latest write during
+    which enough steps ended."""
+
+
+class TraceRecord(TypedDict):
+    """One trace of a function; `changed` is empty unless it was traced before."""
+
+    function: str
+    ordinal: int
+    seconds: float
+    changed: str
+
+
+class TracedFunction(TypedDict):
+    """A function that was traced more than once, with the latest reason."""
+
+    function: str
+    count: int
+    changed: str
+
+
+class Traces(TypedDict):
+    """All since attach."""
+
+    count: int
+    retraces: int
+    seconds: float
+    """Traces within others not counted twice."""
+    last: TraceRecord
+    worst: list[TracedFunction]
+    """Those traced most often again, at most five."""
+
+
+class CallbackTime(TypedDict):
+    """One method of one callback, in the window, without the checkpoints and waits within: those are other phases."""
+
+    name: str
+    seconds: float
+    share: float
+    count: int
 
 
 class _RankRequired(TypedDict):
@@ -89,13 +231,10 @@ class _RankRequired(TypedDict):
     framework: str
     program: str
     state: State
-    step: int
-    """Training steps since attach."""
-    evaluation_steps: int
     phases: dict[str, float]
     """Shares of the covered part of the window; they sum to 1. Empty before the first data."""
     totals_s: dict[str, float]
-    """Seconds since attach by phase."""
+    """Covered seconds since attach by phase."""
     age_s: float
     """Seconds since the newest data from this rank."""
     coverage: float
@@ -112,6 +251,15 @@ class RankSnapshot(_RankRequired, total=False):
     rank: int
     local_rank: int
     world_size: int
+    step: int
+    """Training steps since attach. Absent before the first data, and where `known_since_s` is there."""
+    evaluation_steps: int
+    """Likewise."""
+    known_since_s: float
+    """Only where not all since attach is known, as after a restart of the daemon: for how many seconds the rank
+    has been known. `totals_s`, `goodput`, `events` and `marks` are of these."""
+    earlier: int
+    """With `known_since_s`: events that the rank had sent before this daemon was there. In no other count."""
     steps_per_s: float
     step_ms: StepTimes
     goodput: float
@@ -120,11 +268,18 @@ class RankSnapshot(_RankRequired, total=False):
     stalled_s: float
     """Only while `state` is `stalled`: seconds since its last step, at least ten times its usual step and five."""
     top_cause: TopCause
+    pipeline: list[StageSnapshot]
+    """Sources first."""
+    input_split: InputSplit
     overhead: float
     """CPU time of the sampler in the rank ÷ wall time."""
     cpu: RankCpu
     straggler: StragglerSnapshot
     marks: dict[str, Mark]
+    checkpoints: Checkpoints
+    traces: Traces
+    callbacks: list[CallbackTime]
+    """The five that took most."""
     paused: bool
 
 
@@ -180,6 +335,26 @@ class HostSnapshot(TypedDict, total=False):
     load_1m: float
 
 
+class _FindingRequired(TypedDict):
+    severity: Literal["high", "medium", "info"]
+    code: str
+    rank_key: str
+    text: str
+    """One sentence."""
+    evidence: dict[str, float | int | str]
+    """The numbers that it rests on."""
+    advice: str
+    """What to change."""
+
+
+class Finding(_FindingRequired, total=False):
+    """What the numbers of a rank mean."""
+
+    rank: int
+    next: str
+    """Which profiler shows more."""
+
+
 class DaemonSnapshot(TypedDict, total=False):
     """The daemon itself."""
 
@@ -206,6 +381,7 @@ class Snapshot(TypedDict):
     ranks: list[RankSnapshot]
     gpus: list[GpuSnapshot]
     host: HostSnapshot
+    findings: list[Finding]
     daemon: DaemonSnapshot
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 
 from ..ext import _events
 from .names import Names
@@ -10,8 +11,10 @@ from .names import Names
 TYPE_CHECKING = False  # importing `typing` would cost a third of the whole import; type checkers know this name
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from inspect import Signature
     from typing import TypeVar, overload
 
+    from ..protocol.snapshot import RankSnapshot
     from .session import Session
 
     _F = TypeVar("_F", bound=Callable[..., object])
@@ -28,8 +31,25 @@ def _complain(error: Exception) -> None:
     say_once(f"hpcsampler.mark() takes a name and a number: {error}")
 
 
-mark: Callable[..., None] = _events.Marks(_names.phases, _names.phase, _complain)
-"""`mark(name, value=0)`: something happened, with a whole number or a float. For loss values, batch sizes, events."""
+class Mark(_events.Marks):  # type: ignore[misc] # final for all but this: a function of ours around it would cost more
+    """`mark(name, value=0)`: something happened, with a whole number or a float.
+
+    For loss values, batch sizes, events: `hpcsampler.mark("loss", float(loss))`. `top` shows the last value of each
+    name. Costs nothing while not recording, and raises nothing.
+    """
+
+    __slots__ = ()
+
+    @property
+    def __signature__(self) -> Signature:
+        """For `help()` and editors, which find none in compiled code."""
+        from inspect import Parameter, Signature
+
+        either = Parameter.POSITIONAL_OR_KEYWORD
+        return Signature([Parameter("name", either), Parameter("value", either, default=0)])
+
+
+mark = Mark(_names.phases, _names.phase, _complain)
 
 
 def attach(
@@ -45,12 +65,14 @@ def attach(
     Before or after `import tensorflow`; functions that were traced before stay without marks until they are retraced.
 
     job, rank, world_size: who this rank is, if its launcher (Slurm, MPI, torchrun, Horovod, TF_CONFIG) does not say.
+    What is given here wins over everything, `hpcsampler run --job` and HPCSAMPLER_JOB too.
     daemon: "auto" starts the node's daemon if there is none, "never" only uses a running one, an address (ipc://…)
     names one. None: as HPCSAMPLER_DAEMON or the settings file says, else "auto".
     strict: raise what keeps the sampler from working (`hpcsampler.HpcsamplerError`), instead of saying it once in a
     warning and leaving the training alone.
     """
     global _session  # noqa: PLW0603 - a process has one
+    from ..settings import unknown_variables
     from .session import Session, say_once
 
     with _lock:
@@ -66,7 +88,11 @@ def attach(
             say_once(f"hpcsampler does not sample this process: {error}")
             return False
         _session = session
-        return session is not None
+    if session is None:
+        return False
+    for text in unknown_variables(os.environ):
+        say_once(f"hpcsampler: {text}")
+    return True
 
 
 def detach() -> None:
@@ -119,6 +145,17 @@ def phase(name: str, *, productive: bool = False) -> _events.Span:
     if span is None:
         span = _spans[name, productive] = _events.Span(_names.phase(name), 0, productive)
     return span
+
+
+def snapshot(wait_s: float = 0.5) -> RankSnapshot | None:
+    """This rank's own figures, as `hpcsampler top --json` has them; None while not attached or without a daemon.
+
+    wait_s: how long to wait, at most, for figures that reach until now: they pass through the daemon. 0 gives the
+    newest that have come, at once. `age_s` says how old they are. From the first call on the daemon makes a snapshot
+    several times a second, as for a viewer.
+    """
+    session = _session
+    return session.snapshot(wait_s) if session is not None else None
 
 
 _STEP = _events.StepSpan(1)

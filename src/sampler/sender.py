@@ -61,10 +61,11 @@ class Sender:
         self._settings = settings
         self._names = names
         self._hooks = hooks
-        self._rank_key = secrets.token_hex(8)
+        self.rank_key = secrets.token_hex(8)
         self._attach_ns = _events.now_ns()
-        self._courier = _events.Courier(messages.events_prefix(self._rank_key), event_cost_ns)
-        names.on_new = self._courier.call
+        self._courier = _events.Courier(messages.events_prefix(self.rank_key), event_cost_ns)
+        names.on_new = hooks.incidents.on_new = self._courier.call
+        hooks.incidents.clear()
         self._next_hello_s = 0.0
         self._stop_reason = ""
         self._daemon_trouble = False
@@ -123,7 +124,7 @@ class Sender:
             if dealer.poll(_LAST_WAIT_MS, zmq.POLLOUT):
                 self._courier.sign()  # the time until here, also without events
                 self._flush(dealer, time.monotonic())
-                self._send(dealer, messages.Bye(self._rank_key, self._courier.next_sequence(), self._stop_reason))
+                self._send(dealer, messages.Bye(self.rank_key, self._courier.next_sequence(), self._stop_reason))
         finally:
             # A daemon that hangs must not hold up the exit.
             context.destroy(linger=_LAST_WAIT_MS // 2)
@@ -170,10 +171,15 @@ class Sender:
             if self._send(dealer, self._hello()):
                 self._next_hello_s = now + _HELLO_S
                 self._names.news = True
+                self._send_pipeline(dealer)
         if self._names.news and not self._send(
-            dealer, messages.Names(self._rank_key, self._courier.next_sequence(), *self._names.announced()),
+            dealer, messages.Names(self.rank_key, self._courier.next_sequence(), *self._names.announced()),
         ):
             self._names.news = True
+        while items := self._hooks.incidents.take():
+            if not self._send(dealer, messages.Incidents(self.rank_key, self._courier.next_sequence(), items)):
+                self._hooks.incidents.put_back(items)
+                break
         for _ in range(_HIGH_WATER):
             packed = self._courier.pack()
             if not packed:
@@ -195,8 +201,15 @@ class Sender:
                 continue
             text = stacks(threading.get_ident())
             self._send(
-                dealer, messages.Stacks(self._rank_key, self._courier.next_sequence(), request.request, text),
+                dealer, messages.Stacks(self.rank_key, self._courier.next_sequence(), request.request, text),
             )
+
+    def _send_pipeline(self, dealer: zmq.Socket[bytes]) -> None:
+        """Send the stages of the input pipeline. Not at the end: there is no time to read them then."""
+        reader = self._hooks.pipeline
+        reading = reader.read() if reader is not None and not self._stop_reason else None
+        if reading is not None:
+            self._send(dealer, messages.Pipeline(self.rank_key, self._courier.next_sequence(), *reading))
 
     @staticmethod
     def _send(dealer: zmq.Socket[bytes], message: messages.Message) -> bool:
@@ -209,7 +222,7 @@ class Sender:
     def _hello(self) -> messages.Hello:
         identity = self._identity
         return messages.Hello(
-            rank_key=self._rank_key,
+            rank_key=self.rank_key,
             seq=self._courier.next_sequence(),
             pid=os.getpid(),
             start_ticks=_start_ticks(),

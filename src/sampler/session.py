@@ -15,11 +15,13 @@ from .. import settings as settings_module
 from ..ext import _events
 from ..protocol.identity import Identity, identify
 from .hooks import HookSet
+from .own import OwnFigures
 from .sender import Sender
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..protocol.snapshot import RankSnapshot
     from .names import Names
 
 _EXIT_S = 0.15
@@ -32,10 +34,11 @@ class Session:
     _hooks: HookSet | None = None
     """Of the process, not of a session: after a fork the child has its parent's hooks in place already."""
 
-    def __init__(self, sender: Sender, hooks: HookSet) -> None:
+    def __init__(self, sender: Sender, hooks: HookSet, own: OwnFigures) -> None:
         self._sender = sender
         self._installed = hooks
         self._closed = False
+        self._own = own
         atexit.register(self._at_exit)
 
     @classmethod
@@ -70,11 +73,17 @@ class Session:
         hooks = cls._hooks
         hooks.install()
         sender = Sender(identity, program, directory, settings, names, hooks, cost_ns)
-        session = cls(sender, hooks)
+        session = cls(sender, hooks, OwnFigures(directory.snapshots_address, sender.rank_key))
         _AfterFork.register(session, on_fork)
         _events.record(True)
         sender.start()
         return session
+
+    def snapshot(self, wait_s: float) -> RankSnapshot | None:
+        """What the daemon knows of this rank."""
+        since_ns = _events.now_ns()
+        _events.wake()  # what is recorded until here leaves now
+        return self._own.read(since_ns, wait_s)
 
     def close(self, reason: str, wait_s: float = 1.0) -> None:
         """Stop recording, let the last events leave for at most `wait_s`, put back what was wrapped."""
@@ -84,6 +93,7 @@ class Session:
         atexit.unregister(self._at_exit)
         _events.record(False)
         self._sender.stop(reason, wait_s)
+        self._own.close()
         self._installed.restore()
 
     def _at_exit(self) -> None:

@@ -26,6 +26,8 @@ class Glyphs:
     absent: str
     dash: str
     dot: str
+    advice: str
+    """Leads from what is to what to do."""
     ellipsis: str
     cursor: str
     up: str
@@ -40,6 +42,7 @@ UNICODE = Glyphs(
     absent="–",  # noqa: RUF001 - a dash is meant
     dash="—",
     dot="·",
+    advice="→",
     ellipsis="…",
     cursor="▶",
     up="↑",
@@ -52,6 +55,7 @@ ASCII = Glyphs(
     absent="-",
     dash="-",
     dot="|",
+    advice="->",
     ellipsis="~",
     cursor=">",
     up="^",

@@ -36,6 +36,8 @@ Cell = tuple[Segment, ...]
 
 _ROOMY = 150
 """Cells of a table in which causes seldom need to be cut."""
+_TIGHT = 100
+"""Cells of a table in which the bar comes before lesser columns, or where the cause stands beside it, gives way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +199,15 @@ def columns_for(rows: Sequence[Row], sight: Sight, cells: int, *, two_lines: boo
     lossy = any(is_lossy(row.rank) for row in rows)
     job_cells = max(map(width, jobs), default=0)
     rank_cells = max((len(f"{number(row.rank, 'rank') or 0:.0f}") for row in rows), default=1)
-    bar = min(max(cells // (4 if two_lines else 5), 12), 40)
+    tight = cells < _TIGHT
+    part = (0.31 if tight else 0.25) if two_lines else (0.17 if tight else 0.2)
+    bar = min(max(int(cells * part), 12), 40)
     gpu = [Column("GPU", 0, 3, _of_gpu("index", "{:.0f}".format))]
     rank = [
         Column("rank", 1, max(4, min(rank_cells, 7)), _of_rank("rank", "{:.0f}".format)),
         Column(
             "job",
-            7.5 if len(jobs) > 1 else 21,
+            6.5 if len(jobs) > 1 else 21,
             min(8, max(3, job_cells)),
             _plain(_name),
             job_cells,
@@ -216,13 +220,12 @@ def columns_for(rows: Sequence[Row], sight: Sight, cells: int, *, two_lines: boo
         [Column("CPU", 19 if any_gpu else 2, 7, _of_cpu("percent", "{:.0f} %".format))] if any_rank else []
     )
     stalls = [Column(f"where {window} went", 4, bar, _bar, 100, right=False)]
-    reason = (
-        [] if two_lines else [Column("top cause", 6, 26 if cells < _ROOMY else 42, cause, 60, right=False)]
-    )
+    least = 20 if tight else 26 if cells < _ROOMY else 42
+    reason = [] if two_lines else [Column("top cause", 6, least, cause, 60, right=False)]
     pace = [
         Column("steps/s", 5, 7, _of_rank("steps_per_s", compact)),
         Column("p50/p99 ms", 7, 11, _plain(_step_times)),
-        Column("goodput", 8, 7, _goodput),
+        Column("goodput", 4.5, 7, _goodput),
     ]
     course = (
         [] if two_lines or sight.history is None else [Column("trend", 12, 10, trend_cell, 48, right=False)]

@@ -1,13 +1,14 @@
-"""The selected rank or GPU in full sentences, for the space that the table leaves."""
+"""The selected rank or GPU in full sentences, for the space that the table leaves: the first line matters most."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from .bars import shares_of
-from .cells import Glyphs, clean
+from .cells import Glyphs, clean, cut, width
 from .header import join, legend
 from .numbers import count, duration, fine_percent, inner, number, percent, size
+from .stages import stage_lines
 from .style import Line, Segment
 from .words import LONG_OPEN_S, is_gone, phase_name
 
@@ -16,15 +17,22 @@ if TYPE_CHECKING:
 
     from .rows import Row
 
+_MARK_CELLS = 24
+"""Most of a mark's name that is shown."""
+
 
 def detail_lines(row: Row, cells: int, glyphs: Glyphs) -> list[Line]:
-    """Who it is; where its time since attach went; what its process does."""
+    """Who it is; where its time since attach went; what its process does; its input pipeline; the user's marks."""
     parts = [_who(row.rank, glyphs), _process(row.rank, glyphs)] if row.rank else []
     if row.gpu:
         parts.append(_gpu(row.gpu, glyphs))
     lines = [Line(tuple(join(list(enumerate(part)), cells, glyphs))) for part in parts if part]
     totals = _totals(row.rank, cells, glyphs)
-    return [*lines[:1], totals, *lines[1:]] if totals.segments else lines
+    if totals.segments:
+        lines.insert(1, totals)
+    lines += stage_lines(row.rank, cells, glyphs)
+    marks = _marks(row.rank, cells, glyphs)
+    return [*lines, marks] if marks.segments else lines
 
 
 def _who(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
@@ -47,7 +55,8 @@ def _who(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
 
 def _totals(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> Line:
     seconds = shares_of(rank.get("totals_s"))
-    title = f"since attach {duration(sum(seconds.values()))}"
+    since = "since attach" if number(rank, "known_since_s") is None else "known for"
+    title = f"{since} {duration(sum(seconds.values()))}"
     return legend(
         title,
         {label: duration(seconds[label]) for label in seconds},
@@ -80,10 +89,26 @@ def _process(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
         said.append(f"{count(events)} events")
     if (overhead := number(rank, "overhead")) is not None:
         said.append(f"sampler {fine_percent(overhead)}")
-    marks = inner(rank, "marks")
-    lasts = ((name, number(marks[name], "last")) for name in marks)
-    said += [f"mark {clean(name, glyphs)} {last:g}" for name, last in lasts if last is not None]
     return [Segment(text) for text in said]
+
+
+def _marks(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> Line:
+    """The user's marks with their last values, those that come most often first, as many as fit."""
+    marks = inner(rank, "marks")
+    known = [name for name in marks if number(marks[name], "last") is not None]
+    known.sort(key=lambda name: -(number(marks[name], "count") or 0))  # a sort keeps equals in their order
+    texts = [f"{cut(clean(name, glyphs), _MARK_CELLS, glyphs)} {marks[name]['last']:g}" for name in known]
+    room = cells - sum(width(text) for text in ("marks", *texts)) - 2 * len(texts)
+    hidden = 0
+    while texts and room < 0:
+        hidden += 1
+        more = f"({hidden} more)"
+        del texts[-1]
+        room = cells - sum(width(text) for text in ("marks", *texts, more)) - 2 * (len(texts) + 1)
+    if not known:
+        return Line()
+    line = [Segment("marks", "quiet"), *[Segment(f"  {text}") for text in texts]]
+    return Line((*line, Segment(f"  ({hidden} more)", "quiet")) if hidden else tuple(line))
 
 
 def _gpu(gpu: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:

@@ -83,7 +83,8 @@ class _Room:
     messages: int
     apart: bool
     """Whether a blank line stands above the messages."""
-    detail: bool
+    detail: int
+    """Lines of the detail that have room below a blank one."""
 
 
 def compose(snapshot: Snapshot | None, view: View) -> Frame:
@@ -119,7 +120,7 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
     body = _table(rows, shown, rows[selected] if live and rows else None, sight, view, room)
     lines = [*head, *body, *[Line()] * room.apart, *_messages(spoken, room.messages, cells, glyphs)]
     if view.height is not None:
-        low = [*(detail if room.detail else []), _footer(view, first, len(shown), len(rows))]
+        low = [*detail[: room.detail], _footer(view, first, len(shown), len(rows))]
         blank = [Line()] * max(view.height - len(lines) - len(low), 0)
         # Where not even the head has room, the keys still do: someone must find the way out.
         lines = [*[*lines, *blank][: max(view.height - len(low), 0)], *low][: view.height]
@@ -135,7 +136,7 @@ def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
     """
     two = view.width < _ONE_LINE_FROM
     if view.height is None:
-        return _Room(2 if two else 1, rows, messages, apart=messages > 0, detail=False)
+        return _Room(2 if two else 1, rows, messages, apart=messages > 0, detail=0)
     space = max(view.height - _HEAD - 1, 1)
     said = min(messages, 1) if space > 1 else 0
     row_lines = 2 if two and 2 * rows <= space - said else 1
@@ -146,7 +147,7 @@ def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
     more = min(left, messages - said)
     left -= more
     apart = left > 0 and said > 0 and row_lines < 3  # noqa: PLR2004 - else the last row brings its blank line
-    return _Room(row_lines, page, said + more, apart=apart, detail=detail > 0 and left - apart > detail)
+    return _Room(row_lines, page, said + more, apart=apart, detail=min(detail, max(left - apart - 1, 0)))
 
 
 def _table(

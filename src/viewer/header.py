@@ -132,12 +132,20 @@ def _daemon(daemon: Mapping[str, Any], glyphs: Glyphs) -> str:
 
 
 def legend_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
-    """The phases that are present, the largest first, with their letters and mean shares over the ranks."""
-    ranks = [rank for rank in items(snapshot, "ranks") if isinstance(rank, dict) and not is_gone(rank)]
-    shares = mean_shares(shares_of(rank.get("phases")) for rank in ranks)
+    """The phases of all bars, the largest first, with their letters and mean shares over the ranks that live.
+
+    A phase that only a rank that ended was in has a letter, as its bar is still there, but no share.
+    """
+    ranks = [rank for rank in items(snapshot, "ranks") if isinstance(rank, dict)]
+    living = [rank for rank in ranks if not is_gone(rank)] or ranks
+    shares = mean_shares(shares_of(rank.get("phases")) for rank in living)
+    words = {label: percent(shares[label]) for label in shares}
+    for rank in ranks:
+        for label in shares_of(rank.get("phases")):
+            shares.setdefault(label, 0.0)
     return legend(
-        "all ranks" if len(ranks) > 1 else "time",
-        {label: percent(shares[label]) for label in shares},
+        "all ranks" if len(living) > 1 else "time",
+        words,
         shares,
         cells,
         glyphs,
@@ -155,16 +163,19 @@ def legend(
 ) -> Line:
     """Letters, names and words of phases, the largest share first, as many as fit.
 
-    `names_first`: where room is short, words go before names, as a bar can't be read without its letters.
+    `names_first`: where room is short, first the title and then words go before names, as a bar can't be read without
+    its letters.
     """
     if not shares:
         return Line()
     labels = sorted(shares, key=lambda label: -shares[label])
     named = {label: f" {phase_name(label, glyphs)}" for label in labels}
-    full = {label: f"{named[label]} {words[label]}" for label in labels}
+    full = {label: f"{named[label]} {words.get(label, '')}".rstrip() for label in labels}
     roomy = width(title) + sum(5 + width(full[label]) for label in labels) <= cells
     least = named if names_first else full
-    room = cells - width(title)
+    if names_first and width(title) + sum(3 + width(least[label]) for label in labels) > cells:
+        title = ""
+    room = cells - width(title) + (0 if title else 2)
     fitting = []
     for label in labels:
         room -= (5 if roomy else 3) + width(least[label])
@@ -177,7 +188,7 @@ def legend(
         room -= width(full[label]) - width(least[label])
         letter = f" {letter_of(label)} " if roomy else letter_of(label)
         line += [
-            Segment("  "),
+            Segment("  " if line[-1].text else ""),
             Segment(letter, style_of(label)),
             Segment(full[label] if room >= 0 else least[label]),
         ]

@@ -62,7 +62,7 @@ def help_lines(cells: int, glyphs: Glyphs) -> list[Line]:
         ("PgUp PgDn", "by pages; Home, End"),
     ]
     lines = [_heading("Keys"), *_two_columns(keys, cells, glyphs), Line()]
-    lines.append(_heading("Bars: the share of the time in which the rank is"))
+    lines.append(_heading("Bars: what a rank can be in; those that are seen stand above the table"))
     for phase in BAR_ORDER:
         productive = phase in PRODUCTIVE_PHASES
         lines.append(

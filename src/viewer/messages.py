@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .cells import Glyphs, clean
+from .findings import finding_lines
 from .numbers import count, duration, inner, items, number, percent
 from .words import COVERED, OLD_S
 
@@ -49,6 +50,7 @@ def messages_of(
                 "middle",
             )
         )
+    said += [Message(text, style) for text, style in finding_lines(snapshot, glyphs)]
     said += _note_messages(ranks, glyphs)
     status = clean(inner(snapshot, "daemon").get("gpu_status"), glyphs)
     if status and status != "ok":

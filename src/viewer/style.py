@@ -7,10 +7,10 @@ background and a letter that contrasts with it. Nothing is said by colour alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..protocol.phases import Phase
+from ..protocol.phases import PRODUCTIVE_PHASES, Phase
 from .cells import Glyphs, cut, width
 
 if TYPE_CHECKING:
@@ -52,11 +52,13 @@ class Look:
     dim: bool = False
     reverse: bool = False
     underline: bool = False
+    marked: bool = False
+    """Reversed where there are no colours: an alarm stays one, and what of a bar is stalled stands out."""
 
 
 _BLACK, _WHITE, _GREY, _GREEN, _AMBER, _RED, _BLUE = 16, 231, 244, 28, 166, 196, 32
 
-PHASE_LOOK: dict[Phase, Look] = {
+_BAR_LOOK: dict[Phase, Look] = {
     # Productive time is green.
     Phase.STEP: Look(_BLACK, 71),
     Phase.DEVICE: Look(_WHITE, 22),
@@ -73,6 +75,7 @@ PHASE_LOOK: dict[Phase, Look] = {
     Phase.STARTUP: Look(_BLACK, 250),
     Phase.HOST: Look(_WHITE, 240),
 }
+PHASE_LOOK = {phase: replace(look, marked=phase not in PRODUCTIVE_PHASES) for phase, look in _BAR_LOOK.items()}
 
 LOOKS: dict[str, Look] = {
     "": Look(),
@@ -87,8 +90,8 @@ LOOKS: dict[str, Look] = {
     "bad": Look(_RED, bold=True),
     "info": Look(_BLUE),
     "cursor": Look(_BLUE, bold=True),
-    "alarm": Look(_WHITE, _RED, bold=True),
-    "notice": Look(_BLACK, 220, bold=True),
+    "alarm": Look(_WHITE, _RED, bold=True, marked=True),
+    "notice": Look(_BLACK, 220, bold=True, marked=True),
     "unknown": Look(_BLACK, 250),
     **{f"phase:{phase.label}": look for phase, look in PHASE_LOOK.items()},
 }
@@ -101,11 +104,11 @@ def level(share: float) -> str:
 
 
 def colorless(look: Look) -> Look:
-    """`look` on a terminal that shall show no colour: an alarm stays one, and what was grey is dim."""
+    """`look` on a terminal that shall show no colour: what is marked is reversed, and what was grey is dim."""
     return Look(
         bold=look.bold,
         dim=look.color == _GREY,
-        reverse=look.background is not None and look.bold,
+        reverse=look.marked,
         underline=look.underline,
     )
 
@@ -128,12 +131,13 @@ def to_text(lines: Iterable[Line]) -> str:
     return "".join(line.text.rstrip() + "\n" for line in lines)
 
 
-def to_ansi(lines: Iterable[Line]) -> str:
+def to_ansi(lines: Iterable[Line], *, color: bool = True) -> str:
     """The lines with SGR sequences, each line complete in itself."""
     parts = []
     for line in lines:
         for segment in line.segments:
-            codes = _codes(LOOKS[segment.style])
+            look = LOOKS[segment.style]
+            codes = _codes(look if color else colorless(look))
             parts.append(f"\x1b[{codes}m{segment.text}\x1b[0m" if codes else segment.text)
         parts.append("\n")
     return "".join(parts)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds between two updates, as + and - step through them."""
-_EAGER_S = 0.02
+_EAGER_S = 0.01
 """Between two looks at the socket before the first snapshot has come …"""
 _EAGER_FOR_S = 1.0
 """… and for how long, as there may be no daemon for hours."""
@@ -112,7 +112,8 @@ class TopApp(App[int]):
         ("end,G", "move(1000000)"),
     ]
 
-    def __init__(self, source: SnapshotSource, view: View, *, color: bool) -> None:
+    def __init__(self, source: SnapshotSource, view: View, first: Snapshot | None = None, *, color: bool) -> None:
+        """`first`: the snapshot that is on the screen already, if there is one."""
         super().__init__(ansi_color=True)
         self.animation_level = "none"
         self._source = source
@@ -122,6 +123,8 @@ class TopApp(App[int]):
         self._frame = Frame(())
         self._snapshot: Snapshot | None = None
         self._made_ns = 0
+        if first is not None:
+            self._take(first)
         self._help_first: int | None = None
         """The line of the help at the top; None while help is not shown."""
         self._eager_until = time.monotonic() + _EAGER_FOR_S
@@ -151,15 +154,17 @@ class TopApp(App[int]):
     def _tick(self) -> None:
         snapshot = self._source.poll()
         if snapshot is not None:
-            now = time.monotonic_ns()
-            made_ns = made_at_ns(snapshot, now)
-            self._history.add(snapshot, made_ns / 1e9)
-            if not self._view.paused:
-                self._snapshot, self._made_ns = snapshot, made_ns
+            self._take(snapshot)
         self._draw()
-        if self._eager_until and (snapshot is not None or time.monotonic() > self._eager_until):
+        if self._eager_until and (self._snapshot is not None or time.monotonic() > self._eager_until):
             self._eager_until = 0.0
             self._run_timer()
+
+    def _take(self, snapshot: Snapshot) -> None:
+        made_ns = made_at_ns(snapshot, time.monotonic_ns())
+        self._history.add(snapshot, made_ns / 1e9)
+        if not self._view.paused:
+            self._snapshot, self._made_ns = snapshot, made_ns
 
     def _draw(self) -> None:
         view = self._view
@@ -241,8 +246,8 @@ class TopApp(App[int]):
         self.action_move(pages * max(page, 1))
 
 
-def run_live(source: SnapshotSource, view: View, *, color: bool) -> int:
+def run_live(source: SnapshotSource, view: View, first: Snapshot | None, *, color: bool) -> int:
     """The live screen until it is left; returns the exit code. Has the terminal restored then."""
-    app = TopApp(source, view, color=color)
+    app = TopApp(source, view, first, color=color)
     code = app.run(mouse=False)
     return code if code is not None else (app.return_code or 0)

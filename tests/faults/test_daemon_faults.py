@@ -78,13 +78,13 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
-def test_a_killed_daemon_comes_back_and_the_rank_shows_again_with_its_drops(daemon, viewer, context) -> None:
+def test_a_killed_daemon_comes_back_and_the_rank_with_all_events_accounted_for(daemon, viewer, context) -> None:
     rank = Rank(context, daemon.events, 2)
     rank.hello()
 
     def send() -> None:
         now = time.monotonic_ns()
-        # Its queue may be full while there is no daemon: those events are lost, and must be counted.
+        # Its queue may be full while there is no daemon: those events are lost, and must be counted somewhere.
         with contextlib.suppress(zmq.Again):
             rank.events(steps(now - 2 * MS, 1, input_ns=MS, step_ns=MS), watermark_ns=now)
 
@@ -104,14 +104,20 @@ def test_a_killed_daemon_comes_back_and_the_rank_shows_again_with_its_drops(daem
         lambda s: s["daemon"].get("pid") == daemon.process.pid and (r := find(s, 2)) and r["events"] > 0,
         "the rank shows again", 10, each=send_all,
     )
+    rank.events(steps(time.monotonic_ns(), 1, input_ns=MS, step_ns=MS), lose=True)
+    lost = 4
+    send()
     sent = rank.recorded
     snapshot = viewer.until(
-        lambda s: (r := find(s, 2))["events"] + r["dropped"] >= sent, "all that was sent has come",
+        lambda s: (r := find(s, 2))["events"] + r["earlier"] + r["dropped"] >= sent, "all that was sent has come",
     )
     shown = find(snapshot, 2)
-    assert shown["events"] + shown["dropped"] == sent
-    assert shown["dropped"] >= 8
+    assert shown["events"] + shown["earlier"] + shown["dropped"] == sent
+    assert shown["earlier"] >= 8
+    assert shown["dropped"] == lost
     assert shown["state"] == "training"
+    assert "step" not in shown
+    assert shown["known_since_s"] > 0
 
 
 def test_a_killed_rank_is_shown_as_killed_with_its_phase(daemon, viewer) -> None:
@@ -121,12 +127,16 @@ def test_a_killed_rank_is_shown_as_killed_with_its_phase(daemon, viewer) -> None
     )
     try:
         assert process.stdout.readline() == b"sent\n"
+        in_it = time.monotonic()
         viewer.until(lambda s: (r := find(s, 4)) and r.get("open_phase"), "in its collective")
-        process.kill()
+        until(lambda: time.monotonic() - in_it > 0.5, "a while in it")
         began = time.monotonic()
+        process.kill()
         snapshot = viewer.until(lambda s: find(s, 4)["state"] == "killed", "killed")
         assert time.monotonic() - began < 2
-        assert find(snapshot, 4)["open_phase"]["phase"] == "collective"
+        opened = find(snapshot, 4)["open_phase"]
+        assert opened["phase"] == "collective"
+        assert opened["since_s"] > began - in_it
     finally:
         process.kill()
         process.communicate()

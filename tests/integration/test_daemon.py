@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import zmq
 
+from hpcsampler.cli import build_parser
+from hpcsampler.commands import daemon as daemon_command
 from hpcsampler.launch import daemon_environment, daemon_pid
 from hpcsampler.protocol.phases import Kind, Phase
 from tests.support.daemons import DEADLINE_S, DaemonProcess, Viewer, find, until
@@ -38,7 +40,7 @@ def test_a_rank_is_shown_with_its_truth(daemon, viewer, join) -> None:
     begin = rank.identity.attach_ns
     until(lambda: time.monotonic_ns() - begin > 1000 * MS, "a second has passed")
     rank.events(steps(begin, 10, input_ns=30 * MS, step_ns=70 * MS), watermark_ns=begin + 1000 * MS)
-    snapshot = viewer.until(lambda s: (r := find(s, 3)) and r["step"] == 10, "ten steps")
+    snapshot = viewer.until(lambda s: (r := find(s, 3)) and r.get("step") == 10, "ten steps")
     shown = find(snapshot, 3)
     assert shown["phases"] == pytest.approx({"input": 0.3, "step": 0.7}, abs=0.01)
     assert (shown["events"], shown["dropped"], shown["coverage"]) == (40, 0, 1.0)
@@ -92,6 +94,42 @@ sys.stdin.read()
         assert snapshot["ranks"][1]["state"] not in {"exited", "killed"}
         assert process.stdin is not None
         process.stdin.close()
+
+
+ATTACHES = """
+import os, sys, time, hpcsampler
+assert hpcsampler.attach(daemon="never", rank=5, strict=True)
+with hpcsampler.step():
+    time.sleep(0.2)
+sys.stdin.readline()
+os.execv("/bin/cat", ["cat"])
+"""
+
+
+def test_a_rank_whose_process_becomes_a_program_that_does_not_attach_has_exited(viewer, daemon) -> None:
+    environment = {**os.environ, "HPCSAMPLER_RUNTIME_DIR": str(daemon.directory.path)}
+    arguments = [sys.executable, "-c", ATTACHES]
+    with subprocess.Popen(arguments, env=environment, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        viewer.until(lambda s: (r := find(s, 5)) and r["state"] == "training" and "cpu" in r, "it trains")
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        viewer.until(lambda s: find(s, 5)["state"] == "exited", "the rank has exited")
+        assert process.poll() is None
+        process.stdin.close()
+
+
+def test_the_data_of_a_rank_that_is_stopped_grow_old_and_new_again(viewer, daemon) -> None:
+    environment = {**os.environ, "HPCSAMPLER_RUNTIME_DIR": str(daemon.directory.path)}
+    arguments = [sys.executable, "-c", ATTACHES]
+    with subprocess.Popen(arguments, env=environment, stdin=subprocess.PIPE) as process:
+        viewer.until(lambda s: (r := find(s, 5)) and r["state"] == "training" and "cpu" in r, "it trains")
+        process.send_signal(signal.SIGSTOP)
+        stopped = viewer.until(lambda s: find(s, 5)["age_s"] > 4, "old data")
+        assert find(stopped, 5)["state"] == "training"  # as far as is known: what it was doing when it was heard
+        process.send_signal(signal.SIGCONT)
+        viewer.until(lambda s: find(s, 5)["age_s"] < 1.5, "new data")
+        process.kill()
 
 
 def test_the_framework_is_learned_from_a_later_hello(viewer, context, daemon, join) -> None:
@@ -163,6 +201,33 @@ def test_start_status_and_stop_by_hand(tmp_path: Path, context) -> None:
     assert command("status", **where).returncode == 1
     assert command("stop", **where).stdout == "not running\n"
     assert "SIGTERM" in (tmp_path / "r" / "daemon.log").read_text()
+
+
+def test_status_and_stop_say_that_ranks_are_attached_who_will_start_it_again(daemon, viewer, join) -> None:
+    where = {"HPCSAMPLER_RUNTIME_DIR": str(daemon.directory.path)}
+    join(0, key="a")
+    join(1, key="b").bye()
+    viewer.until(lambda s: (r := find(s, 1)) and r["state"] == "exited" and find(s, 0)["age_s"] > 2.5, "one is silent")
+    assert "ranks:     1 attached (1 silent), 1 ended\n" in command("status", **where).stdout
+    first, second = command("stop", **where).stdout.splitlines()
+    assert first == f"stopped (pid {daemon.process.pid})"
+    assert second.startswith("1 rank is attached and, unless run with HPCSAMPLER_DAEMON=never, will start it again")
+
+
+def test_a_daemon_of_another_version_is_said_to_be_one_and_can_be_stopped(
+    daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    def foreign(_address: str) -> None:
+        raise ValueError("not a snapshot of schema 1")
+
+    monkeypatch.setattr(daemon_command, "_snapshot", foreign)
+    parser = build_parser()
+    for action in ("status", "stop"):
+        arguments = parser.parse_args(["daemon", action, "--runtime-dir", str(daemon.directory.path)])
+        assert daemon_command.run(arguments) == 0
+    said = capsys.readouterr().out
+    assert "speaks another version (not a snapshot of schema 1)" in said
+    assert said.endswith(f"stopped (pid {daemon.process.pid})\n")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from hpcsampler.cli import main
 from hpcsampler.commands import demo
+from hpcsampler.demo.folder import remove_left_over
 
 DEMO = [sys.executable, "-m", "hpcsampler", "demo"]
 
@@ -127,16 +128,43 @@ def test_ended_early_it_leaves_nothing(images, environ, number, code):
             os.kill(pid, 0)
 
 
-def test_ranks_end_with_a_demo_that_was_killed(images, environ):
+def gone(pid: int) -> bool:
+    """Whether a process has ended; one that its parent has not asked after has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_ranks_end_with_a_demo_that_was_killed(images, environ, monkeypatch):
     demonstration, pids = start(images, environ)
     demonstration.kill()
     demonstration.communicate()
-    # They look once a step, and may still be importing TensorFlow.
-    deadline = time.monotonic() + 60
-    while processes_with(f"hpcsampler.demo.train --parent {demonstration.pid}"):
-        assert time.monotonic() < deadline, "a rank trains on alone"
-        time.sleep(0.1)
     assert len(pids) == len(demo.PIPELINES)
+    # They are still importing TensorFlow: what ends them is none of their own code.
+    deadline = time.monotonic() + 2
+    while not all(map(gone, pids)):
+        assert time.monotonic() < deadline, "a rank lives on alone"
+        time.sleep(0.02)
+    monkeypatch.setattr("tempfile.tempdir", environ["TMPDIR"])
+    assert len(list(Path(environ["TMPDIR"]).iterdir())) == 1
+    remove_left_over()
+    assert_nothing_is_left(environ)
+
+
+def test_it_ends_soon_in_the_midst_of_training(images, environ):
+    demonstration, pids = start(images, environ)
+    (folder,) = Path(environ["TMPDIR"]).iterdir()
+    deadline = time.monotonic() + 120
+    while not all("Epoch 1" in (folder / f"rank{rank}.log").read_text() for rank in range(len(pids))):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(1)
+    begin = time.monotonic()
+    demonstration.send_signal(signal.SIGTERM)
+    demonstration.communicate(timeout=60)
+    assert time.monotonic() - begin < 4  # of the 10 s that ranks took to end by themselves
+    assert_nothing_is_left(environ)
 
 
 @pytest.mark.parametrize("module", ["tensorflow", "sklearn", "PIL"])
@@ -156,4 +184,6 @@ def test_a_time_that_can_not_be_is_one_line(capsys, seconds):
     except SystemExit as left:
         code = left.code
     assert code == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    said = capsys.readouterr().err
+    assert f"--seconds: {seconds!r} is no time: write seconds above 0 (see hpcsampler demo --help)" in said
+    assert len(said.splitlines()) == 1

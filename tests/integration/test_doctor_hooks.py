@@ -36,3 +36,16 @@ def lacks(module):
 """)
     assert found["problems"] == ["not hooked: tensorflow.python.saved_model.save._build_meta_graph"]
     assert "OwnedIterator._next_internal" in found["hooked"]
+
+
+def test_a_tensorflow_without_a_model_of_its_pipelines_is_named(tmp_path: Path) -> None:
+    found = report(tmp_path, sitecustomize="""
+import wrapt
+@wrapt.when_imported("tensorflow.python.ops.gen_experimental_dataset_ops")
+def lacks(module):
+    del module.iterator_get_model_proto
+""")
+    assert found["problems"] == [
+        "not hooked: tf.data.experimental.get_model_proto (stages of the input pipeline)"
+    ]
+    assert "OwnedIterator._next_internal" in found["hooked"]

@@ -19,6 +19,7 @@ PROGRAMS = (
     ("custom_eager_loop", "custom_eager_loop_xla", "custom_next_in_function", "custom_next_in_function_xla"),
     ("custom_loop_over_dataset", "custom_loop_over_dataset_xla", "custom_loop_over_iterator",
      "custom_loop_over_iterator_xla"),
+    ("fit_with_callbacks_and_checkpoints",),
     ("distributed",),
     ("errors_reach_the_program",),
 )

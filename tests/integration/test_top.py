@@ -198,10 +198,43 @@ def test_without_textual_it_says_what_to_install(terminal, directory) -> None:
         "import sys; sys.modules.update(textual=None, rich=None); from hpcsampler.cli import main;"
         f" sys.exit(main(['top', '--runtime-dir', '{directory}']))"
     )
-    terminal.type(f'{sys.executable} -c "{program}"; echo code=$?', "Enter")
-    screen = terminal.await_text("code=1")
+    with publishing(directory):
+        terminal.type(f'{sys.executable} -c "{program}"; echo code=$?', "Enter")
+        screen = terminal.await_text("code=1")
     assert "pip install 'hpcsampler[top]'" in screen
     assert "Traceback" not in screen
+    assert "waits for input" not in screen
+    assert terminal.tmux("display", "-p", "#{alternate_on} #{cursor_flag}").split() == ["0", "1"]
+
+
+SLOW_TEXTUAL = """
+import sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "textual":
+            time.sleep(60)
+sys.meta_path.insert(0, Slow())
+from hpcsampler.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("ended_by", ["TERM", "INT"])
+def test_the_first_frame_does_not_wait_for_textual(terminal, directory, ended_by) -> None:
+    program = directory / "slow.py"
+    program.write_text(SLOW_TEXTUAL)
+    with publishing(directory):
+        terminal.type(f"{sys.executable} {program} top --runtime-dir {directory}; echo code=$?", "Enter")
+        screen = terminal.await_text("waits for input 37 %")
+        assert "q quit" in screen.splitlines()[29]
+        if ended_by == "INT":
+            terminal.type("C-c")
+        else:
+            pids = subprocess.run(["pgrep", "-f", str(program)], capture_output=True, encoding="utf-8", check=True)
+            os.kill(max(map(int, pids.stdout.split())), 15)
+        screen = terminal.await_text("code=130" if ended_by == "INT" else "code=143")
+    assert "waits for input" not in screen
+    assert terminal.tmux("display", "-p", "#{alternate_on} #{cursor_flag}").split() == ["0", "1"]
 
 
 def test_once_prints_a_frame(directory) -> None:

@@ -12,6 +12,7 @@ import zmq
 
 from hpcsampler.ext._timeline import Timeline
 from hpcsampler.protocol import messages
+from hpcsampler.protocol.incidents import Incident
 
 
 @dataclass
@@ -22,6 +23,9 @@ class RankCapture:
     bye: messages.Bye | None = None
     names: messages.Names | None = None
     batches: list[messages.Events] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+    pipelines: list[tuple[float, messages.Pipeline]] = field(default_factory=list)
+    """With when they came: seconds of `time.monotonic()`."""
 
     def timeline(self, until_ns: int | None = None, since_ns: int | None = None) -> Timeline:
         """Fold what was recorded until (and, for the start, since) these times."""
@@ -92,6 +96,10 @@ class Capture:
                     rank.names = message
                 case messages.Events():
                     rank.batches.append(message)
+                case messages.Incidents():
+                    rank.incidents.extend(message.items)
+                case messages.Pipeline():
+                    rank.pipelines.append((time.monotonic(), message))
                 case messages.Bye():
                     rank.bye = message
 

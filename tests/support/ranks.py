@@ -113,8 +113,8 @@ class Rank:
         if not lose:
             self.send(message)
 
-    def names(self, phases: Mapping[int, str], iterators: Mapping[int, str]) -> None:
-        self.send(Names(self.identity.rank_key, next(self._sequence), phases, iterators))
+    def names(self, phases: Mapping[int, str], keys: Mapping[int, str]) -> None:
+        self.send(Names(self.identity.rank_key, next(self._sequence), phases, keys))
 
     def bye(self, reason: str = "detach") -> None:
         self.send(Bye(self.identity.rank_key, next(self._sequence), reason))

@@ -297,12 +297,12 @@ def _changed(made: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 class Publisher:
-    """Publishes snapshots at a real address, as the daemon does."""
+    """Publishes snapshots at a real address, as the daemon does: in its time, and at once for a viewer that comes."""
 
     def __init__(self, directory: Path, make: Callable[[], Snapshot]) -> None:
         self._make = make
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.PUB)
+        self._socket = self._context.socket(zmq.XPUB)
         self._socket.setsockopt(zmq.LINGER, 0)
         self.path = directory / "snapshots.sock"
         self.address = f"ipc://{self.path}"
@@ -317,6 +317,11 @@ class Publisher:
     def send(self, frame: bytes) -> None:
         """Send whatever."""
         self._socket.send(frame)
+
+    def rest(self, seconds: float) -> None:
+        """Wait, until a viewer comes at most."""
+        if self._socket.poll(int(seconds * 1000)):
+            self._socket.recv()
 
     def run(self, seconds: float, every: float = 0.1) -> None:
         """Publish for a while."""

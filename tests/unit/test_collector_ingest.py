@@ -20,11 +20,11 @@ PEER = b"peer"
 
 
 class Node:
-    """An ingest with one rank that has said hello, attached at `NOW`."""
+    """An ingest that began at `began_ns`, with one rank that has said hello, attached at `NOW`."""
 
-    def __init__(self) -> None:
+    def __init__(self, began_ns: int = NOW - S) -> None:
         self.ranks = ranks.Ranks()
-        self.ingest = ingest.Ingest(self.ranks)
+        self.ingest = ingest.Ingest(self.ranks, began_ns)
         self.hello = hello(0, key="r0", attach_ns=NOW, monotonic_ns=NOW)
         self.take(encode(self.hello))
 
@@ -92,13 +92,31 @@ def test_what_a_full_ring_refused_leaves_a_hole_after_the_batch(node: Node) -> N
     assert totals[Phase.HOST] == 0
 
 
-def test_a_late_daemon_counts_what_it_missed_and_claims_no_time_before(node: Node) -> None:
+@pytest.mark.parametrize(("began_ns", "earlier", "missing"), [(NOW + 49 * S, 400, 0), (NOW - S, 0, 400)])
+def test_what_came_before_a_daemon_is_no_drop_of_its_and_it_claims_no_time_before(
+    began_ns: int, earlier: int, missing: int,
+) -> None:
+    node = Node(began_ns)
     node.events(400, ten_steps(NOW + 50 * S), dropped=7, watermark=NOW + 52 * S)
-    assert node.rank.dropped == 407
+    assert (node.rank.earlier, node.rank.dropped) == (earlier, missing + 7)
+    assert node.rank.known_ns == NOW + 50 * S
     assert node.rank.timeline.steps == 10
     totals = node.rank.timeline.totals_ns()
     assert sum(totals) == 2 * S
     assert totals[0] == 0
+
+
+def test_what_is_lost_after_a_restart_is_dropped() -> None:
+    node = Node(NOW + 49 * S)
+    node.events(400, ten_steps(NOW + 50 * S), dropped=7, watermark=NOW + 51 * S)
+    node.events(480, ten_steps(NOW + 52 * S), dropped=9, watermark=NOW + 53 * S)
+    assert (node.rank.earlier, node.rank.folded, node.rank.dropped) == (400, 80, 40 + 9)
+
+
+def test_all_is_known_of_a_rank_that_waited_for_its_daemon() -> None:
+    node = Node(NOW + 5 * S)
+    node.events(0, ten_steps(NOW), watermark=NOW + 6 * S)
+    assert (node.rank.earlier, node.rank.dropped, node.rank.known_ns) == (0, 0, None)
 
 
 def test_events_that_came_before_are_not_folded_twice(node: Node) -> None:
@@ -137,7 +155,7 @@ def test_events_wait_for_their_ranks_hello(node: Node) -> None:
     assert node.ranks.get("r1") is None
     assert node.take(encode(late), peer=b"p1") is not None
     state = node.ranks.get("r1")
-    assert (state.folded, state.dropped, state.iterator_names) == (40, 0, {1: "train"})
+    assert (state.folded, state.dropped, state.key_names) == (40, 0, {1: "train"})
 
 
 def test_those_who_never_say_hello_are_counted_and_forgotten(node: Node) -> None:
@@ -175,6 +193,14 @@ def test_attaching_again_begins_anew(node: Node) -> None:
     assert not node.rank.said_bye
 
 
+def test_attaching_again_after_a_restart_is_known_from_its_attach_on() -> None:
+    node = Node(NOW + 10 * S)
+    node.events(400, ten_steps(NOW + 10 * S), watermark=NOW + 11 * S)
+    node.take(encode(hello(0, key="r0", attach_ns=NOW + 20 * S, monotonic_ns=NOW + 20 * S)))
+    node.events(0, ten_steps(NOW + 20 * S), watermark=NOW + 21 * S)
+    assert (node.rank.earlier, node.rank.dropped, node.rank.known_ns) == (0, 0, None)
+
+
 def test_too_many_ranks_are_turned_away(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "RANKS_MOST", 2)
     node.take(encode(hello(1, key="r1")), peer=b"p1")
@@ -193,12 +219,12 @@ def test_names_are_bounded(node: Node) -> None:
 
 def test_of_iterators_without_end_each_has_a_key_and_the_first_and_latest_have_names(node: Node) -> None:
     names = sampler_names.Names()
-    keys = [names.iterator(f"data {i}") for i in range(3000)]
+    keys = [names.key(f"data {i}") for i in range(3000)]
     assert len(set(keys)) == 3000
     for made in (names.announced()[1], {**names.announced()[1], keys[-1] + 1: "another"}):
         node.take(encode(Names("r0", 0, {}, dict(list(made.items())[-ingest.NAMES_MOST:]))))
-    known = node.rank.iterator_names
-    assert len(known) == ingest.NAMES_MOST
+    known = node.rank.key_names
+    assert len(known) == len(made) <= ingest.NAMES_MOST
     assert (known[keys[1]], known[keys[-1]], known[keys[-1] + 1]) == ("data 1", "data 2999", "another")
 
 

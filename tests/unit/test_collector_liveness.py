@@ -14,7 +14,14 @@ import pytest
 from hpcsampler.collector.attendance import Attendance
 from hpcsampler.collector.host import HostSampler, cpu_ticks, memory_bytes
 from hpcsampler.collector.liveness import GRACE_S, SILENCE_S, ProcessWatch, verdict
-from hpcsampler.collector.process import ProcessFiles, Reading, start_ticks, stat_fields, usage
+from hpcsampler.collector.process import (
+    ProcessFiles,
+    Reading,
+    runs_another_program,
+    start_ticks,
+    stat_fields,
+    usage,
+)
 from hpcsampler.collector.ranks import RankState
 from tests.support.daemons import until
 from tests.support.ranks import hello
@@ -100,8 +107,8 @@ def test_a_program_name_may_hold_anything() -> None:
 
 def test_usage_is_per_second_and_absent_where_unread() -> None:
     hertz = os.sysconf("SC_CLK_TCK")
-    before = Reading(0, 0, 1000, 0, None)
-    after = Reading(2 * 10**9, 3 * hertz, 2000, 5_000, None)
+    before = Reading(0, 0, 1000, 0, None, 1)
+    after = Reading(2 * 10**9, 3 * hertz, 2000, 5_000, None, 1)
     assert usage(before, after) == {"percent": 150.0, "rss_bytes": 2000, "read_bytes_per_s": 2500.0}
 
 
@@ -114,6 +121,12 @@ def test_readings_end_with_the_process(sleeper: subprocess.Popen[bytes]) -> None
     sleeper.wait()
     assert files.read(2) is None
     files.close()
+
+
+@pytest.mark.parametrize(("first", "now", "another"), [(7, 7, False), (7, 9, True), (0, 9, False), (7, 0, False)])
+def test_another_program_has_its_stack_in_another_place(first: int, now: int, another: bool) -> None:
+    before, after = (Reading(0, 0, 0, None, None, stack) for stack in (first, now))
+    assert runs_another_program(before, after) == another
 
 
 def test_the_nodes_cpu_and_memory() -> None:

@@ -11,6 +11,7 @@ from hpcsampler.collector.gpu import GpuReading
 from hpcsampler.collector.ingest import fold
 from hpcsampler.collector.ranks import RankState
 from hpcsampler.collector.snapshot import Moment, build, rank_snapshot
+from hpcsampler.protocol.incidents import TraceIncident
 from hpcsampler.protocol.messages import Events
 from hpcsampler.protocol.phases import Flag, Kind, Phase
 from hpcsampler.protocol.snapshot import decode_snapshot, encode_snapshot
@@ -68,7 +69,7 @@ def test_shares_are_of_the_last_ten_seconds_and_totals_of_all(told: Told) -> Non
 
 
 def test_the_top_cause_names_the_iterator_that_cost_most_lately(told: Told) -> None:
-    told.state.iterator_names.update({1: "ParallelMap decode", 2: "Shuffle"})
+    told.state.key_names.update({1: "ParallelMap decode", 2: "Shuffle"})
     for _ in range(15):
         told.tell(steps(told.now, 5, input_ns=150 * MS, step_ns=50 * MS, key=1))
     for _ in range(12):
@@ -114,10 +115,29 @@ def test_lost_time_lowers_coverage_and_moves_no_share(told: Told) -> None:
     assert rank["steps_per_s"] == pytest.approx(10, rel=0.03)
 
 
+def test_after_a_restart_steps_are_unknown_and_totals_are_of_the_time_that_is_known(told: Told) -> None:
+    told.state.older = True
+    told.count = 5_000  # what a former daemon had
+    told.now += 600 * S
+    told.train(4, input_ns=20 * MS, step_ns=80 * MS)
+    rank = told.snapshot()
+    assert not {"step", "evaluation_steps"} & set(rank)
+    assert (rank["earlier"], rank["dropped"], rank["events"]) == (5_000, 0, 160)
+    assert rank["known_since_s"] == pytest.approx(4)
+    assert sum(rank["totals_s"].values()) == pytest.approx(4, abs=1e-6)
+    assert rank["goodput"] == pytest.approx(0.8, abs=0.01)
+    assert rank["steps_per_s"] == pytest.approx(10, rel=0.03)
+
+
+def test_a_rank_that_is_known_from_its_attach_says_nothing_of_before(told: Told) -> None:
+    told.train(1, input_ns=20 * MS, step_ns=80 * MS)
+    assert not {"earlier", "known_since_s"} & set(told.snapshot())
+
+
 def test_before_its_first_step_a_rank_is_starting_and_after_hello_alone_knows_no_time(told: Told) -> None:
     rank = told.snapshot()
     assert (rank["state"], rank["phases"], rank["coverage"]) == ("starting", {}, 0.0)
-    assert not {"goodput", "steps_per_s", "step_ms", "open_phase", "top_cause"} & set(rank)
+    assert not {"step", "goodput", "steps_per_s", "step_ms", "open_phase", "top_cause"} & set(rank)
     told.tell(b"")
     rank = told.snapshot()
     assert rank["state"] == "starting"
@@ -177,12 +197,24 @@ def test_unknown_ranks_have_no_number(told: Told) -> None:
     assert not {"rank", "local_rank", "world_size"} & set(told.snapshot())
 
 
-def test_an_ended_rank_keeps_the_phase_it_was_in(told: Told) -> None:
+@pytest.mark.parametrize(("seen_after_s", "lasted_s"), [(3, 4.0), (None, 1.0)])
+def test_a_killed_rank_keeps_the_phase_it_was_in_and_how_long_that_had_lasted(
+    told: Told, seen_after_s: int | None, lasted_s: float,
+) -> None:
     told.train(1, input_ns=50 * MS, step_ns=50 * MS)
     told.tell(event(told.now, Phase.COLLECTIVE, Kind.BEGIN))
     told.state.ending = "killed"
+    told.state.dead_since_ns = None if seen_after_s is None else told.now + seen_after_s * S
+    told.now += 60 * S  # it goes on being shown
     rank = told.snapshot()
-    assert (rank["state"], rank["open_phase"]["phase"]) == ("killed", "collective")
+    assert rank["state"] == "killed"
+    assert rank["open_phase"] == {"phase": "collective", "since_s": pytest.approx(lasted_s)}
+
+
+def test_a_rank_that_has_exited_is_in_no_phase(told: Told) -> None:
+    told.train(1, input_ns=50 * MS, step_ns=50 * MS)
+    told.state.ending = "exited"
+    assert "open_phase" not in told.snapshot()
 
 
 def test_gpus_and_the_ranks_on_them_know_each_other() -> None:
@@ -194,7 +226,7 @@ def test_gpus_and_the_ranks_on_them_know_each_other() -> None:
         GpuReading(1, "GPU-b", "SIMULATED", {}, frozenset(), "GPU is lost"),
     )
     moment = Moment("node", NOW, 1_700_000_000.25)
-    snapshot = build(moment, [one.state for one in told], gpus, {}, {})
+    snapshot = build(moment, [one.state for one in told], gpus, {}, {}, lambda *_: [])
     assert snapshot["gpus"] == [
         {
             "index": 0, "uuid": "GPU-a", "name": "SIMULATED", "ranks": [0, 1], "rank_keys": ["r0", "r1"],
@@ -213,7 +245,7 @@ def test_gpus_and_the_ranks_on_them_know_each_other() -> None:
 def test_counts_beyond_reason_can_still_be_written(told: Told) -> None:
     told.state.timeline = None
     told.state.missing = 1 << 64
-    assert encode_snapshot(build(Moment("n", NOW, 0.0), [told.state], (), {}, {}))
+    assert encode_snapshot(build(Moment("n", NOW, 0.0), [told.state], (), {}, {}, lambda *_: []))
 
 
 def test_ended_ranks_go_after_a_while_and_the_first_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,3 +259,30 @@ def test_ended_ranks_go_after_a_while_and_the_first_go_first(monkeypatch: pytest
     assert [s.hello.rank for s in known.expire(NOW + 70 * S)] == [1]
     assert [s.hello.rank for s in known.expire(NOW + 700 * S)] == [2]
     assert [s.hello.rank for s in known] == [3]
+
+
+def test_the_callbacks_that_took_most_of_the_window_are_named_and_counted(told: Told) -> None:
+    told.state.key_names.update({key: f"Callback{key}.on_epoch_end" for key in range(1, 8)})
+    told.tell(steps(told.now, 10, input_ns=0, step_ns=100 * MS))
+    for _ in range(12):
+        records = b""
+        for key in range(1, 8):
+            begin_ns = told.now + key * 100 * MS
+            records += event(begin_ns, Phase.CALLBACK, Kind.BEGIN, key=key)
+            # The checkpoint that it writes is no time of the callback's.
+            records += event(begin_ns + key * MS, Phase.CHECKPOINT, Kind.BEGIN)
+            records += event(begin_ns + (key + 5) * MS, Phase.CHECKPOINT, Kind.END)
+            records += event(begin_ns + (key + 5) * MS, Phase.CALLBACK, Kind.END, key=key)
+        told.tell(records)
+    found = told.snapshot()["callbacks"]
+    assert [called["name"] for called in found] == [f"Callback{key}.on_epoch_end" for key in (7, 6, 5, 4, 3)]
+    assert found[0]["seconds"] == pytest.approx(0.07, rel=0.01)
+    assert found[0]["share"] == pytest.approx(0.007, rel=0.1)
+    assert found[0]["count"] == 10
+
+
+def test_checkpoints_and_traces_of_a_rank_are_shown_once_there_are_any(told: Told) -> None:
+    told.train(2, input_ns=0, step_ns=100 * MS)
+    assert not {"checkpoints", "traces", "callbacks"} & set(told.snapshot())
+    told.state.account.take(TraceIncident(NOW, "train", 1, 0.5, nested=False, retrace=False, changed=""))
+    assert told.snapshot()["traces"]["last"] == {"function": "train", "ordinal": 1, "seconds": 0.5, "changed": ""}

@@ -132,7 +132,19 @@ def test_a_healthy_machine_exits_0(tmp_path, monkeypatch, capsys):
     assert all(line.split()[0] in {"ok", "note"} for line in lines)
     assert any("PMI: rank 1 of 4" in line for line in lines)
     assert any("none runs" in line for line in lines)
+    assert any("not there yet: attach() makes it" in line for line in lines)
+    assert list(tmp_path.iterdir()) == []
     assert ("tensorflow" in sys.modules) == before
+
+
+def test_a_variable_that_means_nothing_is_noted(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HPCSAMPLER_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("HPCSAMPLER_RNAK", "1")
+    monkeypatch.setattr(doctor, "hooks", lambda: Check("hooks", "ok", ""))
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr()
+    assert any(line.startswith("note") and "HPCSAMPLER_RANK" in line for line in told.out.splitlines())
+    assert told.err == ""
 
 
 def test_a_problem_exits_1_and_json_says_the_same(tmp_path, monkeypatch, capsys):

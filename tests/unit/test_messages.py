@@ -18,10 +18,12 @@ from hpcsampler.protocol.messages import (
     Events,
     Hello,
     Names,
+    Pipeline,
     ProtocolError,
     decode,
     encode,
 )
+from hpcsampler.protocol.stages import Role, Stage
 
 REASONS = {"oversized", "garbage", "schema", "type", "field"}
 
@@ -32,6 +34,12 @@ hello_fields = {
     field.name: {"int": st.integers(-1, 2**64 - 1), "str": text, "list[str]": st.lists(text, max_size=64)}[field.type]
     for field in fields(Hello)
 } | {"rank_key": rank_key, "seq": u64}
+rate = st.none() | st.floats(min_value=0, allow_infinity=False)
+size = st.integers(0, 2**63 - 1)
+stage = st.builds(
+    Stage, text, text, rate, st.floats(0, 1e6), st.booleans(), rate, rate, size, st.none() | size, rate,
+    st.sampled_from(Role), size,
+)  # fmt: skip
 messages = st.one_of(
     st.builds(Hello, **hello_fields),
     st.builds(
@@ -39,6 +47,7 @@ messages = st.one_of(
         st.integers(0, 20).flatmap(lambda n: st.binary(min_size=n * EVENT_SIZE, max_size=n * EVENT_SIZE)),
     ),
     st.builds(Names, rank_key, u64, st.dictionaries(u64, text, max_size=20), st.dictionaries(u64, text, max_size=20)),
+    st.builds(Pipeline, rank_key, u64, st.lists(u64, max_size=64), st.booleans(), rate, st.lists(stage, max_size=64)),
     st.builds(Bye, rank_key, u64, text),
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcsampler.errors import RuntimeDirectoryError
-from hpcsampler.runtime import RuntimeDirectory, check, locate, prepare
+from hpcsampler.runtime import RuntimeDirectory, check, foresee, locate, prepare
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,16 @@ def test_open_to_others(tmp_path):
     assert "chmod 700" in refusal(RuntimeDirectory(tmp_path / "d"))
 
 
+def test_a_place_that_all_share_is_not_to_be_closed(tmp_path):
+    """As root finds /tmp to be its own."""
+    shared = tmp_path / "d"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    said = refusal(RuntimeDirectory(shared))
+    assert "chmod" not in said
+    assert f"a folder of your own, such as {shared}/hpcsampler-{os.getuid()}" in said
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
 def test_another_users(tmp_path):
     (tmp_path / "d").mkdir(mode=0o700)
@@ -101,6 +111,27 @@ def test_where_nothing_can_be_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", full)
     assert "No space left on device" in refusal(RuntimeDirectory(tmp_path / "d"))
+
+
+def test_what_would_be_wrong_is_foreseen_without_making_it(tmp_path, monkeypatch):
+    directory = RuntimeDirectory(tmp_path / "a" / "b")
+    assert foresee(directory) is False
+    assert list(tmp_path.iterdir()) == []
+    prepare(directory)
+    assert foresee(directory) is True
+    assert list(directory.path.iterdir()) == []
+    directory.path.chmod(0o755)
+    (tmp_path / "file").touch()
+    for wrong, said in (
+        (directory, "open to others"),
+        (RuntimeDirectory(tmp_path / "file" / "below"), "Not a directory"),
+        (RuntimeDirectory(tmp_path / ("x" * 100)), "shorter path"),
+    ):
+        with pytest.raises(RuntimeDirectoryError, match=said):
+            foresee(wrong)
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may do everything
+    with pytest.raises(RuntimeDirectoryError, match="Permission denied"):
+        foresee(RuntimeDirectory(tmp_path / "other"))
 
 
 def test_what_is_not_there_yet_is_said(tmp_path):

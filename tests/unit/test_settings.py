@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcsampler.errors import UsageError
-from hpcsampler.settings import Settings, load
+from hpcsampler.settings import Settings, as_flag, load, unknown_variables
 
 
 @pytest.fixture
@@ -32,6 +34,57 @@ def test_a_flag_wins_over_the_environment_over_the_file(file):
     environ |= {"HPCSAMPLER_JOB": "environ", "HPCSAMPLER_RANK": "2"}
     settings = load(environ, job="flag")
     assert (settings.job, settings.rank, settings.flush_ms) == ("flag", 2, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "said"),
+    [
+        ({"RANK": "2", "WORLD_SIZE": "2"}, {}, "HPCSAMPLER_RANK is 2, but HPCSAMPLER_WORLD_SIZE is 2"),
+        ({"RANK": "1"}, {"world_size": 1}, "HPCSAMPLER_RANK is 1, but world_size= is 1"),
+        ({"RANK": "0"}, {"rank": 5, "world_size": 2}, "rank= is 5, but world_size= is 2: write a rank from 0 to 1"),
+    ],
+)
+def test_a_rank_beyond_the_world_is_refused_with_both_places(tmp_path, environ, flags, said):
+    environ = {f"HPCSAMPLER_{name}": value for name, value in environ.items()}
+    with pytest.raises(UsageError) as caught:
+        load({"HOME": str(tmp_path), **environ}, **flags)
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(("rank", "size"), [(0, 1), (1, 2), (None, 2), (5, None)])
+def test_a_rank_within_the_world_or_without_one_is_taken(tmp_path, rank, size):
+    settings = load({"HOME": str(tmp_path)}, rank=rank, world_size=size)
+    assert (settings.rank, settings.world_size) == (rank, size)
+
+
+def test_a_flag_is_named_as_its_user_wrote_it():
+    with pytest.raises(UsageError, match="--flush-ms is 'soon'"):
+        load({"HOME": "/nowhere"}, as_flag, flush_ms="soon")
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("RNAK", "RANK"), ("WORLDSIZE", "WORLD_SIZE"), ("RUNTIMEDIR", "RUNTIME_DIR"), ("CONF", "CONFIG"), ("rank", "")],
+)
+def test_a_variable_that_means_nothing_has_a_nearest(name, nearest):
+    (said,) = unknown_variables({f"HPCSAMPLER_{name}": "1", "PATH": "/bin"})
+    assert f"HPCSAMPLER_{name}" in said
+    assert said.rpartition("HPCSAMPLER_")[2].startswith(nearest)
+
+
+def test_a_strange_variable_is_one_line():
+    (said,) = unknown_variables({"HPCSAMPLER_a\nb\udcff" + "x" * 9999: "1"})
+    assert len(said.encode().splitlines()) == 1
+    assert len(said) < 500
+
+
+def test_every_variable_that_the_code_reads_is_known():
+    """Else whoever sets it is told that it means nothing."""
+    source = Path(__file__).parents[2] / "src"
+    texts = [path.read_text(encoding="utf-8") for path in source.rglob("*.py*") if path.suffix in {".py", ".pyx"}]
+    names = {name for text in texts for name in re.findall(r"\bHPCSAMPLER_[A-Z]\w*", text)}
+    assert "HPCSAMPLER_RUNTIME_DIR" in names
+    assert unknown_variables(dict.fromkeys(names, "1")) == []
 
 
 def test_the_file_is_found_where_the_user_keeps_settings(tmp_path):

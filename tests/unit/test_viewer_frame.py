@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -58,10 +59,16 @@ def test_ascii_has_nothing_else() -> None:
     golden("troubled-ascii", text(snapshots.troubled(), glyphs=ASCII, height=30))
 
 
+def test_what_of_a_bar_is_stalled_stands_out_without_colour() -> None:
+    lines = compose(snapshots.two_cpu_ranks(), View(width=80, height=24)).lines
+    bare = to_ansi(lines, color=False)
+    assert "38;5" not in bare
+    assert "48;5" not in bare
+    assert re.search(r" S+\x1b\[7mI+\x1b\[0m", bare)
+
+
 def test_without_colour_nothing_is_lost() -> None:
     """Colours add nothing that the text does not say: taken out of the ANSI, the text is the same."""
-    import re
-
     lines = compose(snapshots.troubled(), View(width=120, height=30)).lines
     bare = re.sub(r"\x1b\[[0-9;]*m", "", to_ansi(lines))
     assert [line.rstrip() for line in bare.splitlines()] == to_text(lines).splitlines()
@@ -226,6 +233,52 @@ def test_ranks_without_the_number_and_ended_ones_stay_last() -> None:
     assert order("rate", reverse=True)[-2:] == [4, 7]
 
 
+@pytest.mark.parametrize("shot", SHOTS)
+def test_goodput_is_seen_on_the_smallest_usual_screen(shot) -> None:
+    lines = text(SHOTS[shot](), width=80, height=24).splitlines()
+    assert "goodput" in lines[3]
+    assert "where the last 10 s went" in lines[3] or "top cause" in lines[3]
+
+
+def test_the_legend_has_the_letters_of_ranks_that_have_ended() -> None:
+    ended = snapshots.rank(0, state="exited", phases={"step": 0.8, "callback": 0.2}, age_s=100.0)
+    assert "S  step 80 %   B  callback 20 %" in text(snapshots.snapshot([ended])).splitlines()[2]
+    living = snapshots.rank(1, phases={"step": 0.5, "input": 0.5})
+    legend = text(snapshots.snapshot([ended, living])).splitlines()[2]
+    assert legend.split("  ")[0] == "time"
+    assert "S  step 50 %   I  input 50 %   B  callback" in legend
+    assert "callback 0" not in legend
+
+
+def test_the_legend_gives_up_its_title_before_a_letter() -> None:
+    legend = text(snapshots.eight_gpus(), width=80, height=24).splitlines()[2]
+    assert legend.startswith("S step")
+    assert text(snapshots.two_cpu_ranks(), width=80, height=24).splitlines()[2].startswith("all ranks")
+
+
+def test_several_marks_stand_in_the_detail_the_most_frequent_first() -> None:
+    marks = {
+        "stage": {"count": 1, "last": 2},
+        "loss": {"count": 900, "last": 0.25},
+        "accuracy": {"count": 900, "last": 0.5},
+    }
+    shot = snapshots.snapshot([snapshots.rank(0, marks=marks)])
+    assert "marks  loss 0.25  accuracy 0.5  stage 2\n" in text(shot, height=24)
+    many = {f"value_{at}": {"count": 1, "last": at} for at in range(40)}
+    said = text(snapshots.snapshot([snapshots.rank(0, marks=many)]), width=80, height=24)
+    line = next(line for line in said.splitlines() if line.startswith("marks"))
+    shown = line.count("value_")
+    assert shown >= 4
+    assert line.endswith(f"({40 - shown} more)")
+
+
+def test_of_the_detail_as_much_is_shown_as_has_room() -> None:
+    shot = snapshots.eight_gpus()
+    for height, lines in ((27, 0), (28, 1), (29, 2), (31, 4)):
+        said = text(shot, width=120, height=height)
+        assert sum(start in said for start in ("rank 0 of 8", "since attach", "now in input", "GPU 0 ")) == lines
+
+
 def test_names_inject_nothing_into_the_terminal() -> None:
     shot = snapshots.hostile()
     for view in (View(width=120, height=60), View(width=80), View(width=200, glyphs=ASCII)):
@@ -252,6 +305,12 @@ def test_fits_every_terminal(width, height, glyphs) -> None:
         assert len(lines) == height
         assert max(line.cells for line in lines) <= width
     assert len(compose(None, View(width=width, height=height)).lines) == height
+
+
+def test_totals_of_a_rank_whose_daemon_was_restarted_are_not_said_to_be_since_attach() -> None:
+    said = text(snapshots.snapshot([snapshots.rank(known_since_s=1311.0, step=None)]), height=30)
+    assert "known for 21 min 5" in said
+    assert "since attach" not in said
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 200])

@@ -16,14 +16,20 @@ pytestmark = pytest.mark.asyncio
 
 
 class Scripted:
-    """A source that gives what it is told to."""
+    """A source that gives what it is told to, and the last of it again and again, as a daemon does.
+
+    However slow the machine is: data that grows old would bring a message, and take the room of a row.
+    """
 
     def __init__(self, *shots) -> None:
         self.shots = list(shots)
+        self.last = None
         self.bad_frames = 0
 
     def poll(self):
-        return self.shots.pop(0) if self.shots else None
+        if self.shots:
+            self.last = self.shots.pop(0)
+        return fresh(self.last) if self.last is not None else None
 
 
 def fresh(shot):

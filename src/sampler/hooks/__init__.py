@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..incidents import Incidents
+from .checkpoints import CheckpointHooks
+from .collections import CollectionHooks
 from .patches import Patches
 
 if TYPE_CHECKING:
     from ..names import Names
+    from ..pipeline import PipelineReader
     from .graph import GraphMarks
 
 
@@ -22,12 +26,18 @@ class HookSet:
         self._waiting = False
         self._hooked: set[str] = set()
         self._marks: GraphMarks | None = None
+        self.incidents = Incidents()
+        self._collections = CollectionHooks(names)
+        self._checkpoints = CheckpointHooks(names, self.incidents)
+        self.pipeline: PipelineReader | None = None
+        """Reads the stages of the input pipeline, once TensorFlow is there."""
         self.problems: list[str] = []
         """What could not be hooked, as sentences for the user."""
 
     def install(self) -> None:
         """Hook what is imported, and what will be."""
         self._active = True
+        self._collections.install()
         if not self._waiting:
             self._waiting = True
             import wrapt
@@ -44,10 +54,11 @@ class HookSet:
         self._active = False
         self._hooked.clear()
         self._patches.restore()
+        self._collections.restore()
 
     def hooked(self) -> list[str]:
         """What is wrapped, as `owner.name`."""
-        return self._patches.targets()
+        return [*self._patches.targets(), *(["gc.callbacks"] if self._collections.installed else [])]
 
     def announce_roles(self) -> None:
         """Repeat which iterators feed training, for a daemon that came later."""
@@ -71,19 +82,22 @@ class HookSet:
             else:
                 from .keras import KerasHooks
 
-                KerasHooks(self.problems).install(self._patches)
+                KerasHooks(self.problems, self._names).install(self._patches)
+                self._checkpoints.install_keras(self._patches)
         except Exception as error:  # noqa: BLE001 - whatever an unknown version does, the import must go on
             self.problems.append(f"{name} is not hooked: {type(error).__name__}: {error}"[:500])
         self.problems.extend(f"not hooked: {target}" for target in self._patches.missing[missing:])
 
     def _hook_tensorflow(self, module: Any) -> GraphMarks:
         from ...ext import _events
-        from . import saved_model
+        from ..pipeline import PipelineReader
+        from . import results, saved_model
         from .collectives import CollectiveHooks
         from .functions import FunctionHooks
         from .graph import GraphMarks, framework_library
         from .iterators import IteratorHooks
         from .loops import LoopHooks
+        from .traces import TraceHooks
 
         marks = self._marks or GraphMarks(self._names)
         try:
@@ -91,9 +105,18 @@ class HookSet:
         except RuntimeError as error:
             marks.unavailable = str(error)
             self._patches.missing.append(f"waits inside tf.function ({error})")
-        IteratorHooks(self._names, marks).install(self._patches)
+        iterators = IteratorHooks(self._names, marks)
+        iterators.install(self._patches)
+        reader = PipelineReader(iterators.open_iterators)
+        if reader.unavailable:
+            self._patches.missing.append(reader.unavailable)
+        else:
+            self.pipeline = reader
         LoopHooks(marks).install(self._patches)
         FunctionHooks(marks).install(self._patches)
         CollectiveHooks(marks).install(self._patches)
         saved_model.install(self._patches)
+        results.install(self._patches)
+        TraceHooks(self._names, self.incidents).install(self._patches)
+        self._checkpoints.install_tensorflow(self._patches)
         return marks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ...ext import _events
+from ...ext import _calls, _events
 from ...protocol.phases import Flag, Kind, Phase
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class FunctionHooks:
     def _call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A function that computes gradients makes whatever iterator it is fed from a training one, also a new one."""
         self._call_code = getattr(original, "__code__", None)
-        return _events.watched_call(original, _TRAINS, self._marks.train, _SITES)
+        return _calls.watched_call(original, _TRAINS, self._marks.train, _SITES)
 
     def _functions_being_traced(self) -> Iterator[Any]:
         """The `tf.function`s that are being called, innermost first. Walks the stack: only for while tracing."""
@@ -95,7 +95,7 @@ class FunctionHooks:
         def gradient(*args: Any, **kwargs: Any) -> Any:
             if not executing_eagerly():
                 marks.gradient_in(ops.get_default_graph())
-            elif source := _events.training_source():
+            elif source := _calls.training_source():
                 marks.train(source)
             return original(*args, **kwargs)
 
@@ -110,7 +110,7 @@ class FunctionHooks:
             for function in self._functions_being_traced():
                 object.__setattr__(function, _TRAINS, True)
             # A graph gets its elements itself, or as arguments, from what this thread consumed last.
-            if not self._marks.feeds_itself(graph) and (source := _events.last_source()):
+            if not self._marks.feeds_itself(graph) and (source := _calls.last_source()):
                 self._marks.train(source)
 
     def _note_sites(self, keys: list[int]) -> None:

@@ -97,7 +97,7 @@ class GraphMarks:
         sites = self._sites.setdefault(function, {})
         key = sites.get(id(iterator))
         if key is None:
-            key = sites[id(iterator)] = self._names.iterator(label or f"in {_readable(function.name)}()")
+            key = sites[id(iterator)] = self._names.key(label or f"in {_readable(function.name)}()")
         return key
 
     def sites_of(self, graph: Any) -> list[int]:

@@ -6,10 +6,11 @@ import os
 import sys
 import weakref
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...ext import _events
+from ...ext import _calls, _events
 from ...protocol.phases import Flag, Kind, Phase
 
 if TYPE_CHECKING:
@@ -21,9 +22,25 @@ if TYPE_CHECKING:
 
 _KEY = "_hpcsampler_key"
 _LONGEST_CHAIN, _STAGES_SHOWN = 32, 6
+_SITES_MOST = 256
+"""Places in functions whose dataset is remembered, the latest."""
 _STEP, _END = int(Phase.STEP), int(Kind.END)
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _LIBRARIES = (f"{os.sep}tensorflow{os.sep}", f"{os.sep}keras{os.sep}", _OURS)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIterator:
+    """An eager iterator that somebody holds."""
+
+    reference: weakref.ref[Any]
+    resource: Any
+    """The tensor that stands for it in TensorFlow."""
+    dataset: Any
+    keys: list[int]
+    """Of the input events that are waits for it, as far as that is known."""
+    trains: bool
+    """Gradients are computed from what it yields."""
 
 
 class IteratorHooks:
@@ -41,6 +58,8 @@ class IteratorHooks:
         self._by_likeness: dict[tuple[object, ...], tuple[weakref.ref[Any], int]] = {}
         self._last_optional: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._recent: deque[weakref.ref[Any]] = deque(maxlen=16)
+        self._open: dict[weakref.ref[Any], None] = {}
+        self._fed: dict[int, weakref.ref[Any]] = {}
         self._watched: set[weakref.ref[Any]] = set()
 
     def install(self, patches: Patches) -> None:
@@ -66,23 +85,56 @@ class IteratorHooks:
             original(iterator, *args, **kwargs)
             if getattr(iterator, "_dataset", None) is not None and self._context.executing_eagerly():
                 self._recent.append(weakref.ref(iterator))
+                self._open[weakref.ref(iterator, self._forget)] = None
 
         return init
 
-    def _label(self, iterator: Any) -> str:
-        """What feeds an iterator inside a function, as far as can be told: the newest that yields its like."""
+    def _forget(self, reference: weakref.ref[Any]) -> None:
+        self._open.pop(reference, None)
+
+    def open_iterators(self) -> list[OpenIterator]:
+        """Eager iterators that are in use now, oldest first, with the keys of the waits for them. From any thread."""
+        found = []
+        for reference in list(self._open):
+            iterator = reference()
+            dataset = getattr(iterator, "_dataset", None)
+            resource = getattr(iterator, "_iterator_resource", None)
+            key = getattr(iterator, _KEY, None)
+            # Not to be the last to hold it: its end is an event of the thread that lets it go.
+            del iterator
+            if dataset is None or resource is None:
+                continue
+            keys = {site for site, fed in list(self._fed.items()) if fed() is dataset}
+            if key:
+                keys.add(key)
+            trains = not keys.isdisjoint(self._marks.trained)
+            found.append(OpenIterator(reference, resource, dataset, sorted(keys), trains))
+        return found
+
+    def _feeder(self, iterator: Any) -> Any | None:
+        """The dataset that feeds an iterator inside a function, as far as can be told: of the newest of its like."""
         dataset = getattr(iterator, "_dataset", None)
         spec = getattr(iterator, "element_spec", None)
         for reference in reversed(self._recent):
             known = reference()
             if dataset is None and known is not None and known.element_spec == spec:
                 dataset = known._dataset  # noqa: SLF001
-        return describe(dataset) if dataset is not None else ""
+        return dataset
+
+    def _site(self, graph: Any, iterator: Any) -> int:
+        """The key of `iterator` in the function being traced, which it gets a name and a dataset by."""
+        dataset = self._feeder(iterator)
+        site = self._marks.site(graph, iterator, describe(dataset) if dataset is not None else "")
+        if dataset is not None:
+            if len(self._fed) >= _SITES_MOST:
+                self._fed.pop(next(iter(self._fed)), None)
+            self._fed[site] = weakref.ref(dataset)
+        return site
 
     # ---- eager --------------------------------------------------------------------------------------------------
 
     def _timed(self, original: Callable[..., Any], in_graph: Callable[..., Any], *, outer: bool = False) -> Any:
-        return _events.timed_next(original, in_graph, self._context, _KEY, self._new_key, outer=outer)
+        return _calls.timed_next(original, in_graph, self._context, _KEY, self._new_key, outer=outer)
 
     def _new_key(self, iterator: Any) -> int:
         """Give an iterator the key of its source, and watch for its end."""
@@ -106,14 +158,14 @@ class IteratorHooks:
         """
         dataset = getattr(iterator, "_dataset", None)
         if dataset is None:
-            return self._names.iterator(describe(iterator))
+            return self._names.key(describe(iterator))
         known = self._by_dataset.get(id(dataset))
         if known is not None and known[0]() is dataset:
             return known[1]
         likeness = (describe(dataset), str(dataset.element_spec), *_users_line())
         alike = self._by_likeness.get(likeness)
         again = alike is not None and alike[0]() is None
-        key = alike[1] if alike is not None and again else self._names.iterator(likeness[0])
+        key = alike[1] if alike is not None and again else self._names.key(likeness[0])
         source = (weakref.ref(dataset), key)
         self._by_dataset[id(dataset)] = self._by_likeness[likeness] = source
         return key
@@ -133,7 +185,7 @@ class IteratorHooks:
         if graph is None:
             return original(iterator)
         known = self._marks.sites_of(self._marks.function_of(graph))
-        site = self._marks.site(graph, iterator, self._label(iterator))
+        site = self._site(graph, iterator)
         body = self._marks.loop_body_of(graph)
         if body is not None:
             self._marks.done_at_end(body, site)
@@ -142,7 +194,7 @@ class IteratorHooks:
             self._marks.place_done(site, self._marks.acting_ops())
         beside = getattr(iterator, "_iterator_resource", None)
         begin = self._marks.place(Kind.BEGIN, site, beside=beside)
-        with graph.control_dependencies([begin]), _events.Nested():
+        with graph.control_dependencies([begin]), _calls.Nested():
             element = original(iterator)
         flat = self._tensors(element)
         end = self._marks.place(Kind.END, site, value=1, after=[begin, *flat], beside=beside)
@@ -150,7 +202,7 @@ class IteratorHooks:
 
     def _optional(self, original: Callable[..., Any], *, outer: bool) -> Callable[..., Any]:
         """`get_next_as_optional` does not raise at the end: whether an element came is in the optional."""
-        nested = _events.Nested()
+        nested = _calls.Nested()
 
         def get_next_as_optional(iterator: Any) -> Any:
             if nested.active():
@@ -169,7 +221,7 @@ class IteratorHooks:
             graph = self._marks.graph()
             if graph is None:
                 return original(iterator)
-            site = self._marks.site(graph, iterator, self._label(iterator))
+            site = self._site(graph, iterator)
             self._last_optional[self._marks.function_of(graph)] = site
             self._marks.done_before_next(graph, site)
             beside = None if outer else getattr(iterator, "_iterator_resource", None)
@@ -183,7 +235,7 @@ class IteratorHooks:
 
     def _get_value(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Where a loop takes the element out of an optional, it computes on it until the end of that branch."""
-        nested = _events.Nested()
+        nested = _calls.Nested()
 
         def get_value(optional: Any, *args: Any, **kwargs: Any) -> Any:
             graph = None if nested.active() or self._context.executing_eagerly() else self._marks.graph()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from ...ext import _events
 from ...protocol.phases import Flag, Kind, Phase
+from .callbacks import CallbackTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..names import Names
     from .patches import Patches
 
 _TRACED_BEFORE = (
@@ -29,8 +32,9 @@ class KerasHooks:
     evaluation: productive, but no training step.
     """
 
-    def __init__(self, notes: list[str]) -> None:
+    def __init__(self, notes: list[str], names: Names) -> None:
         self._notes = notes
+        self._timer = CallbackTimer(names)
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._batch_begin = 0
         self._step_open = False
@@ -44,11 +48,12 @@ class KerasHooks:
         patches.wrap(callback_list, "on_train_batch_begin", self._train_batch_begin)
         patches.wrap(callback_list, "on_train_batch_end", self._train_batch_end)
         for part in ("test", "predict"):
-            patches.wrap(callback_list, f"on_{part}_batch_begin", self._other_batch_begin)
-            patches.wrap(callback_list, f"on_{part}_batch_end", self._other_batch_end)
+            for name, make in (("begin", self._other_batch_begin), ("end", self._other_batch_end)):
+                method = f"on_{part}_batch_{name}"
+                patches.wrap(callback_list, method, functools.partial(make, method))
         for name in ("train_begin", "train_end", "epoch_begin", "epoch_end", "test_begin", "test_end",
                      "predict_begin", "predict_end"):
-            patches.wrap(callback_list, f"on_{name}", self._callbacks)
+            patches.wrap(callback_list, f"on_{name}", functools.partial(self._callbacks, f"on_{name}"))
         patches.wrap(trainer, "fit", self._fit)
         patches.wrap(trainer, "evaluate", self._evaluation)
         patches.wrap(trainer, "predict", self._evaluation)
@@ -68,21 +73,23 @@ class KerasHooks:
             _events.emit(Phase.STEP, Kind.END, 0, value, flags)
 
     def _train_batch_begin(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        run = self._timer.timed("on_train_batch_begin", original)
+
         def on_train_batch_begin(callbacks: Any, batch: int, logs: Any = None) -> None:
-            with _CALLBACK:
-                original(callbacks, batch, logs)
+            run(callbacks, batch, logs)
             self._batch_begin = batch
             self._begin_step()
 
         return on_train_batch_begin
 
     def _train_batch_end(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        run = self._timer.timed("on_train_batch_end", original)
+
         def on_train_batch_end(callbacks: Any, batch: int, logs: Any = None) -> None:
             # With steps_per_execution > 1 this many steps at most; the marks in the graph count the elements that
             # really came, and win.
             self._end_step(_distance(self._batch_begin, batch))
-            with _CALLBACK:
-                original(callbacks, batch, logs)
+            run(callbacks, batch, logs)
 
         return on_train_batch_end
 
@@ -97,20 +104,22 @@ class KerasHooks:
 
     # ---- evaluation and prediction ------------------------------------------------------------------------------
 
-    def _other_batch_begin(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _other_batch_begin(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        run = self._timer.timed(method, original)
+
         def on_batch_begin(callbacks: Any, batch: int, logs: Any = None) -> None:
-            with _CALLBACK:
-                original(callbacks, batch, logs)
+            run(callbacks, batch, logs)
             self._batch_begin = batch
             _events.emit(Phase.EVALUATION, Kind.BEGIN, _BATCH)
 
         return on_batch_begin
 
-    def _other_batch_end(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _other_batch_end(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        run = self._timer.timed(method, original)
+
         def on_batch_end(callbacks: Any, batch: int, logs: Any = None) -> None:
             _events.emit(Phase.EVALUATION, Kind.END, _BATCH, _distance(self._batch_begin, batch))
-            with _CALLBACK:
-                original(callbacks, batch, logs)
+            run(callbacks, batch, logs)
 
         return on_batch_end
 
@@ -137,11 +146,12 @@ class KerasHooks:
 
     # ---- around -------------------------------------------------------------------------------------------------
 
-    def _callbacks(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _callbacks(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        run = self._timer.timed(method, original)
+
         def call(callbacks: Any, *args: Any, **kwargs: Any) -> None:
             self._end_step(0, Flag.EXACT)  # the data ended inside it
-            with _CALLBACK:
-                original(callbacks, *args, **kwargs)
+            run(callbacks, *args, **kwargs)
 
         return call
 
@@ -161,7 +171,6 @@ class KerasHooks:
         return fit
 
 
-_CALLBACK = _events.Span(Phase.CALLBACK)
 _EVALUATION = _events.Span(Phase.EVALUATION, _WHOLE)
 
 

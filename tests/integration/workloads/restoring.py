@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -28,6 +29,7 @@ def attributes() -> dict[str, Any]:
             if isinstance(value, type) and value.__module__ == name:
                 found.update({f"{name}.{key}.{k}": v for k, v in vars(value).items()})
     registry = sys.modules["tensorflow.python.autograph.operators.control_flow"].for_loop_registry._registry
+    found["gc.callbacks"] = len(gc.callbacks)
     found.update({f"for_loop_registry.{kind.__name__}": value for kind, value in registry.items()})
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,42 @@ def fit_with_xla() -> list[Any]:
 
 def fit_several_steps_per_execution() -> list[Any]:
     return history(compiled(jit_compile=False, steps_per_execution=4))
+
+
+class Noting(keras.callbacks.Callback):
+    """Notes what it is called with, and what it is itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[str] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.noted.append(f"{batch} {sorted(logs or {})}")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.noted.append(f"{epoch} {sorted(logs or {})} {type(self).__name__} {sorted(vars(self))}")
+
+
+def fit_with_callbacks_and_checkpoints() -> list[Any]:
+    """Written, restored and read in the middle of it."""
+    directory = tempfile.mkdtemp()
+    made = compiled(jit_compile=False)
+    noting = Noting()
+    losses: list[Any] = []
+    result = history(made, callbacks=[
+        noting,
+        keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: losses.append(np.float64(logs["loss"]))),
+        keras.callbacks.ModelCheckpoint(f"{directory}/best.weights.h5", save_best_only=True, save_weights_only=True),
+        keras.callbacks.BackupAndRestore(f"{directory}/backup"),
+        keras.callbacks.EarlyStopping(patience=1, restore_best_weights=True),
+    ])
+    made.save(f"{directory}/whole.keras")
+    loaded = keras.saving.load_model(f"{directory}/whole.keras")
+    made.load_weights(f"{directory}/best.weights.h5")
+    checkpoint = tf.train.Checkpoint(v=tf.Variable(tf.random.normal((3,))))
+    status = checkpoint.restore(checkpoint.save(f"{directory}/ckpt"))
+    status.assert_consumed()
+    return [*result, *loaded.get_weights(), *made.get_weights(), checkpoint.v.numpy(), *losses, *noting.noted]
 
 
 def fit_eagerly() -> list[Any]:
@@ -221,7 +258,7 @@ def errors_reach_the_program() -> list[Any]:
 
 def main() -> None:
     for program in sys.argv[1].split(","):
-        keras.utils.clear_session()
+        keras.backend.clear_session()
         keras.utils.set_random_seed(7)
         digest = hashlib.sha256()
         for part in globals()[program]():
