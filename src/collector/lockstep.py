@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .ranks import RankState
     from .stragglers import Verdict
 
-SAMPLED: Final = 32
-"""Of as many collectives in a second, or more, one in two, four, … is looked at, so that some 16 to 32 are."""
+SAMPLED: Final = 16
+"""Of as many collectives in a second, or more, one in two, four, … is looked at, so that some 8 to 16 are."""
 LATEST_S: Final = 3.0
 """How long a collective waits for the parts of ranks whose events are still on their way."""
 _READS_MOST: Final = 8

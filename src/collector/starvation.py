@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from .ranks import RankState
 
-TURNS: Final = 5
-"""A rank's threads are read in one of so many looks: a training has a hundred of them, at some 10 µs each."""
+TURNS: Final = 10
+"""A rank's threads are read in one of so many looks, one a second: a training has a hundred, at some 10 µs each."""
 THREADS_MOST: Final = 512
 _ANCESTORS_MOST: Final = 8
 _RESOURCES: Final = ("cpu", "io", "memory")

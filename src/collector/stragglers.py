@@ -11,7 +11,8 @@ always the last.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -60,15 +61,26 @@ class Meeting:
     whole: bool
     """All members are here; else some are on other nodes."""
 
-    @property
-    def last(self) -> int:
-        """The rank that arrived last."""
-        return max(self.ranks, key=lambda rank: self.ranks[rank].arrived_ns)
+    last: int = field(init=False)
+    """The rank that arrived last."""
+    met_ns: int = field(init=False)
+    """When it did."""
+    waits_ns: Mapping[int, int] = field(init=False)
+    """How long each rank waited for it."""
+    late_ns: Mapping[int, float] | None = field(init=False)
+    """How late each rank was of its own doing; None if that is not known of all."""
 
-    @property
-    def met_ns(self) -> int:
-        """When the last of them arrived."""
-        return max(part.arrived_ns for part in self.ranks.values())
+    def __post_init__(self) -> None:
+        """Work out once what each look at the window asks again."""
+        last = max(self.ranks, key=lambda rank: self.ranks[rank].arrived_ns)
+        met_ns = self.ranks[last].arrived_ns
+        waits_ns = {
+            rank: max(0, min(met_ns, part.left_ns) - part.arrived_ns) for rank, part in self.ranks.items()
+        }
+        for name, value in (
+            ("last", last), ("met_ns", met_ns), ("waits_ns", waits_ns), ("late_ns", _lateness_ns(self.ranks)),
+        ):
+            object.__setattr__(self, name, value)
 
     @property
     def possible(self) -> bool:
@@ -104,9 +116,9 @@ def verdicts(meetings: Sequence[Meeting], step_s: float) -> dict[int, Verdict]:
     late in `STEADY_SHARE` of the collectives, in both halves of the window, and on average. Only one of the step's
     collectives is looked at for this, the one that ranks wait longest in: right behind it all arrive together.
     """
-    meetings = sorted(meetings, key=lambda meeting: meeting.met_ns)
+    meetings = sorted(meetings, key=attrgetter("met_ns"))
     decisive = _decisive(meetings)
-    late_ns = [late for late in map(_lateness_ns, decisive) if late is not None]
+    late_ns = [meeting.late_ns for meeting in decisive if meeting.late_ns is not None]
     if len(late_ns) < LEAST_MEETINGS or decisive[-1].met_ns - decisive[0].met_ns < LEAST_SPAN_S * 1e9:
         return {}
     floor_ns = max(_noise_ns(late_ns), LEAST_LATE_S * 1e9, LEAST_LATE_OF_STEP * step_s * 1e9)
@@ -185,16 +197,15 @@ def _decisive(meetings: Iterable[Meeting]) -> list[Meeting]:
     waited: defaultdict[tuple[int, int], int] = defaultdict(int)
     for meeting in meetings:
         by_place[meeting.place].append(meeting)
-        waited[meeting.place] += sum(meeting.met_ns - part.arrived_ns for part in meeting.ranks.values())
+        waited[meeting.place] += sum(meeting.waits_ns.values())
     return by_place[max(waited, key=waited.__getitem__)] if waited else []
 
 
-def _lateness_ns(meeting: Meeting) -> dict[int, float] | None:
-    """Of each rank how late it is of its own doing; None if that is not known of all."""
-    if any(part.before_ns == 0 for part in meeting.ranks.values()):
+def _lateness_ns(ranks: Mapping[int, Attendance]) -> dict[int, float] | None:
+    if len(ranks) < 2 or any(part.before_ns == 0 for part in ranks.values()):  # noqa: PLR2004 - nobody else was there
         return None
-    arrived = _after_the_others({rank: part.arrived_ns for rank, part in meeting.ranks.items()})
-    worked = _after_the_others({rank: part.arrived_ns - part.before_ns for rank, part in meeting.ranks.items()})
+    arrived = _after_the_others({rank: part.arrived_ns for rank, part in ranks.items()})
+    worked = _after_the_others({rank: part.arrived_ns - part.before_ns for rank, part in ranks.items()})
     return {rank: min(late, worked[rank]) for rank, late in arrived.items()}
 
 
@@ -231,9 +242,9 @@ def _waits_ns(meetings: Iterable[Meeting]) -> dict[int, tuple[int, dict[int, int
     inside: defaultdict[int, int] = defaultdict(int)
     charged: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for meeting in meetings:
-        last, met_ns = meeting.last, meeting.met_ns
+        waits_ns, last = meeting.waits_ns, meeting.last
         for rank, part in meeting.ranks.items():
-            inside[rank] += max(0, part.left_ns - part.arrived_ns)
+            inside[rank] += part.left_ns - part.arrived_ns
             if rank != last:
-                charged[rank][last] += max(0, min(met_ns, part.left_ns) - part.arrived_ns)
-    return {rank: (ns, dict(charged[rank])) for rank, ns in inside.items()}
+                charged[rank][last] += waits_ns[rank]
+    return {rank: (max(0, ns), dict(charged[rank])) for rank, ns in inside.items()}

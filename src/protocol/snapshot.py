@@ -76,7 +76,7 @@ class RankCpu(TypedDict, total=False):
     read_bytes_per_s: float
     write_bytes_per_s: float
     run_delay: float
-    """Seconds per second that its threads were ready to run and had no CPU, all together, in the last five or so."""
+    """Seconds per second that its threads were ready to run and had no CPU, all together, in the last ten or so."""
 
 
 class _StageRequired(TypedDict):
