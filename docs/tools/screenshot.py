@@ -26,11 +26,11 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support import snapshots  # noqa: E402
 
+from hpcsampler.source import SnapshotSource  # noqa: E402
 from hpcsampler.viewer.cells import ASCII, UNICODE, width  # noqa: E402
 from hpcsampler.viewer.frame import View, compose  # noqa: E402
 from hpcsampler.viewer.help import help_page  # noqa: E402
 from hpcsampler.viewer.history import BUCKET_S, BUCKETS, History  # noqa: E402
-from hpcsampler.viewer.source import SnapshotSource  # noqa: E402
 from hpcsampler.viewer.style import LOOKS, Line, colorless  # noqa: E402
 
 CELL_X, CELL_Y, FONT = 8.4, 18, 14

@@ -37,6 +37,8 @@ _MOST: Final = (1 << 63) - 1
 """Largest count in a snapshot: what forged ordinals add up to need not be written."""
 
 
+Details: TypeAlias = "Mapping[tuple[int, int], int]"
+"""Nanoseconds by (phase on the wire, key)."""
 Judge: TypeAlias = "Callable[[Sequence[RankSnapshot], HostSnapshot], list[Finding]]"
 """From all ranks and their node to findings."""
 
@@ -201,17 +203,24 @@ def _add_window(found: RankSnapshot, state: RankState, timeline: Timeline) -> No
     if state.step_ms is not None:
         p50, p95, p99 = state.step_ms
         found["step_ms"] = {"p50": p50, "p95": p95, "p99": p99}
-    if (cause := top_cause(state, window_ns, covered_ns)) is not None:
+    grown_ns = _grown_ns(state, timeline)
+    if (cause := top_cause(state, window_ns, covered_ns, grown_ns)) is not None:
         found["top_cause"] = cause
-    _add_pipeline(found, state, timeline.now_ns)
+    _add_pipeline(found, state, timeline.now_ns, grown_ns)
     before = state.checkpoints[0]
     if timeline.now_ns > before.at_ns:
         found["overhead"] = (state.overhead_ns - before.overhead_ns) / (timeline.now_ns - before.at_ns)
-    if called := callbacks(state, timeline, covered_ns):
+    if called := callbacks(state, timeline, covered_ns, grown_ns):
         found["callbacks"] = called
 
 
-def _add_pipeline(found: RankSnapshot, state: RankState, now_ns: int) -> None:
+def _grown_ns(state: RankState, timeline: Timeline) -> Details:
+    """What each detail had of the window."""
+    before = state.checkpoints[0].details_ns
+    return {detail: ns - before.get(detail, 0) for detail, ns in timeline.details_ns().items()}
+
+
+def _add_pipeline(found: RankSnapshot, state: RankState, now_ns: int, grown_ns: Details) -> None:
     live = state.pipeline
     if live is None or not live.message.stages or now_ns - live.came_ns > PIPELINE_S * 1e9:
         return
@@ -220,7 +229,7 @@ def _add_pipeline(found: RankSnapshot, state: RankState, now_ns: int) -> None:
     slowest = bottleneck(pipeline, share)
     found["pipeline"] = live.shown(slowest)
     # Waits for other iterators say nothing about these stages.
-    key = _most_waited(state, Phase.INPUT)[1]
+    key = _most_waited(grown_ns, Phase.INPUT)[1]
     if not pipeline.alone and key not in pipeline.keys:
         return
     if (split := input_split(pipeline, slowest, share, state.cpu)) is not None:
@@ -238,7 +247,9 @@ def by_phase(ns: Sequence[int]) -> dict[str, int]:
     return found
 
 
-def top_cause(state: RankState, window_ns: Sequence[int], covered_ns: int) -> TopCause | None:
+def top_cause(
+    state: RankState, window_ns: Sequence[int], covered_ns: int, grown_ns: Details,
+) -> TopCause | None:
     """Find the largest stall of a window, and what exactly most of it went to: an iterator, a function, a callback."""
     # The user's phases here are those that count as stalls: productive ones have a category of their own.
     category = max(_STALLS, key=window_ns.__getitem__)
@@ -246,56 +257,55 @@ def top_cause(state: RankState, window_ns: Sequence[int], covered_ns: int) -> To
         return None
     return {
         "phase": _LABELS[category],
-        "detail": _detail(state, category),
+        "detail": _detail(state, category, grown_ns),
         "share": window_ns[category] / covered_ns,
     }
 
 
-def _detail(state: RankState, category: int) -> str:
+def _detail(state: RankState, category: int, grown_ns: Details) -> str:
     if category == Phase.COLLECTIVE:
         return ""  # its keys are groups of ranks
-    wire_phase, key = _most_waited(state, category)
+    wire_phase, key = _most_waited(grown_ns, category)
     is_user = wire_phase >= FIRST_USER_PHASE
     names: Mapping[int, str] = state.phase_names if is_user else state.key_names
     return names.get(wire_phase if is_user else key, "")
 
 
-def _most_waited(state: RankState, category: int) -> tuple[int, int]:
+def _most_waited(grown_ns: Details, category: int) -> tuple[int, int]:
     """`(phase on the wire, key)` that most of a category's time in the window went to; zeros if none."""
-    if state.timeline is None:
-        return 0, 0
-    before = state.checkpoints[0].details_ns
     most_ns = 0
     found = (0, 0)
-    for (wire_phase, key), ns in state.timeline.details_ns().items():
+    for (wire_phase, key), ns in grown_ns.items():
         is_user = wire_phase >= FIRST_USER_PHASE
         if is_user != (category == Phase.USER) or not (is_user or wire_phase == category):
             continue
-        grown_ns = ns - before.get((wire_phase, key), 0)
-        if grown_ns > most_ns:
-            most_ns = grown_ns
+        if ns > most_ns:
+            most_ns = ns
             found = (wire_phase, key)
     return found
 
 
-def callbacks(state: RankState, timeline: Timeline, covered_ns: int) -> list[CallbackTime]:
+def callbacks(
+    state: RankState, timeline: Timeline, covered_ns: int, grown_ns: Details,
+) -> list[CallbackTime]:
     """Find the callbacks that took most of the window."""
-    before = state.checkpoints[0]
     grown = sorted(
         (
-            (ns - before.details_ns.get((phase, key), 0), phase, key)
-            for (phase, key), ns in timeline.details_ns().items()
+            (ns, phase, key)
+            for (phase, key), ns in grown_ns.items()
             if phase == Phase.CALLBACK and key in state.key_names
         ),
         reverse=True,
     )
-    counts = timeline.detail_counts()
+    if not grown:
+        return []
+    before, counts = state.checkpoints[0].detail_counts, timeline.detail_counts()
     return [
         {
             "name": state.key_names[key],
             "seconds": ns / 1e9,
             "share": min(ns / covered_ns, 1.0),
-            "count": max(counts.get((phase, key), 0) - before.detail_counts.get((phase, key), 0), 0),
+            "count": max(counts.get((phase, key), 0) - before.get((phase, key), 0), 0),
         }
         for ns, phase, key in grown[:CALLBACKS_MOST]
         if ns > 0 and covered_ns

@@ -101,10 +101,10 @@ def _live(arguments: argparse.Namespace, directory: RuntimeDirectory) -> int:
         check(directory)
     else:
         prepare(directory)
+    from ..source import SnapshotSource
     from ..viewer.cells import glyphs_for
     from ..viewer.early import first_frame
     from ..viewer.frame import View
-    from ..viewer.source import SnapshotSource
 
     gc.disable()  # all that is imported stays: to look through it for garbage is a tenth of the time to the first frame
     source = SnapshotSource(directory.snapshots_address)

@@ -3,16 +3,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from hpcsampler.ext._events cimport here, is_recording, put, put_at, train_here
+from hpcsampler.ext._events cimport ABORT, BEGIN, END, GC, GRAPH, INPUT, here, is_recording, put, put_at, train_here
 
-
-cdef extern from "phases.h" nogil:
-    const uint8_t BEGIN "HPS_BEGIN"
-    const uint8_t END "HPS_END"
-    const uint8_t GRAPH "HPS_GRAPH"
-    const uint8_t ABORT "HPS_ABORT"
-    const uint16_t GC "HPS_GC"
-    const uint16_t INPUT "HPS_INPUT"
 
 cdef extern from "ring.h" nogil:
     uint64_t hps_now_ns()

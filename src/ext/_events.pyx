@@ -18,21 +18,6 @@ cdef extern from "Python.h":
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident() nogil
 
-cdef extern from "phases.h" nogil:
-    const uint8_t BEGIN "HPS_BEGIN"
-    const uint8_t END "HPS_END"
-    const uint8_t POINT "HPS_POINT"
-    const uint8_t OTHER_THREAD "HPS_OTHER_THREAD"
-    const uint8_t PRODUCTIVE "HPS_PRODUCTIVE"
-    const uint8_t EXACT "HPS_EXACT"
-    const uint8_t FLOAT "HPS_FLOAT"
-    const uint16_t INPUT "HPS_INPUT"
-    const uint16_t STEP "HPS_STEP"
-    const uint16_t HOST "HPS_HOST"
-    const int64_t HPS_PAUSED
-    const int64_t HPS_RESUMED
-    const uint16_t HPS_FIRST_USER_PHASE
-
 cdef extern from "ring.h" nogil:
     ctypedef struct hps_event:
         pass

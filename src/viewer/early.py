@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
+from ..source import made_at_ns
 from .frame import compose
 from .history import History
-from .source import made_at_ns
 from .style import to_ansi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..protocol.snapshot import Snapshot
+    from ..source import SnapshotSource
     from .frame import View
-    from .source import SnapshotSource
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[H", "\x1b[?1049l\x1b[?25h"
 

@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HpcsamplerError
+from ..source import SnapshotSource, made_at_ns
 from .frame import View, compose
-from .source import SnapshotSource, made_at_ns
 from .style import to_ansi, to_text
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from ..source import made_at_ns
 from .frame import Frame, View, compose
 from .help import help_page
 from .history import History
 from .order import SORTS
-from .source import made_at_ns
 from .style import LOOKS, Line, Look, colorless
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from ..protocol.snapshot import Snapshot
-    from .source import SnapshotSource
+    from ..source import SnapshotSource
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds between two updates, as + and - step through them."""

@@ -1,4 +1,4 @@
-"""Where snapshots come from: a SUB socket that keeps the newest one only."""
+"""Where snapshots come from, for viewers and for ranks themselves: a SUB socket that keeps the newest one only."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from ..errors import HpcsamplerError
-from ..protocol.snapshot import TOPIC, decode_snapshot
+from .errors import HpcsamplerError
+from .protocol.snapshot import TOPIC, decode_snapshot
 
 if TYPE_CHECKING:
-    from ..protocol.snapshot import Snapshot
+    from .protocol.snapshot import Snapshot
 
 _LARGEST_BYTES = 64 << 20
 """A message that is longer is no snapshot; the socket then drops the connection and makes it anew."""
