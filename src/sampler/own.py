@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from ..errors import HpcsamplerError
 from ..source import SnapshotSource
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ class OwnFigures:
         end = time.monotonic() + wait_s
         with self._lock:
             if self._source is None:
-                self._source = SnapshotSource(self._address)
+                try:
+                    self._source = SnapshotSource(self._address)
+                except HpcsamplerError:
+                    return None  # no daemon can be there: attach() has said so
             self._take(self._source.poll())
             while self._newest_ns < since_ns and (left_s := end - time.monotonic()) > 0:
                 self._take(self._source.wait(left_s))

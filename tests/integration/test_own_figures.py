@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcsampler.sampler.own import OwnFigures
 from tests.support.environment import environment
 
 
@@ -50,6 +51,12 @@ begin = time.monotonic()
 assert hpcsampler.snapshot(0.3) is None
 assert 0.29 < time.monotonic() - begin < 3
 """)
+
+
+def test_where_no_daemon_can_be_there_are_none_and_nothing_is_raised() -> None:
+    figures = OwnFigures("ipc:///" + "x" * 200, "0123456789abcdef")
+    assert figures.read(1, 0.1) is None
+    figures.close()
 
 
 def test_keras_logs_say_where_each_epoch_went() -> None:
