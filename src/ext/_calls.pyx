@@ -108,6 +108,20 @@ def timed_next(original, in_graph, context, str key_attribute, new_key, *, bint 
     return next_element
 
 
+def told_in_graph(original, tell, context):
+    """A method that calls `tell()` first where a graph is being traced; eager calls pass straight through.
+
+    context: as for `timed_next`.
+    """
+
+    def method(self, *args, **kwargs):
+        if not hps_nested and not context._thread_local_data.is_eager:
+            tell()
+        return original(self, *args, **kwargs)
+
+    return method
+
+
 def training_source():
     """Key of the iterator that the calling thread trains with; 0 if none. From here on, that thread drives the steps."""
     if hps_last_source:

@@ -14,6 +14,8 @@ cdef extern from "phases.h" nogil:
     const uint8_t FLOAT "HPS_FLOAT"
     const uint16_t GC "HPS_GC"
     const uint16_t INPUT "HPS_INPUT"
+    const uint16_t CALLBACK "HPS_CALLBACK"
+    const uint16_t EVALUATION "HPS_EVALUATION"
     const uint16_t STEP "HPS_STEP"
     const uint16_t HOST "HPS_HOST"
     const int64_t HPS_PAUSED

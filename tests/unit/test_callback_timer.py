@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsampler.ext import _events
+from hpcsampler.ext import _events, _keras
+from hpcsampler.protocol.phases import Kind, Phase
 from hpcsampler.sampler.hooks import callbacks as module
 from hpcsampler.sampler.hooks.callbacks import CallbackTimer
 from hpcsampler.sampler.names import Names
+from tests.support.records import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class Callback:
@@ -48,26 +53,34 @@ class CallbackList:
 
 
 @pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> Names:
-    monkeypatch.setattr(_events, "recording", lambda: True)
-    return Names()
+def names() -> Iterator[Names]:
+    _events.open_ring(1024)
+    _events.record(True)
+    yield Names()
+    _events.record(False)
+    _events.drain()
+
+
+def timed(names: Names) -> Callable[..., None]:
+    method = CallbackTimer(names).timed("on_epoch_end", CallbackList.on_epoch_end)
+    return _keras.between(method, _keras.Batches(1))
 
 
 def test_only_what_does_something_is_stood_in_for_and_all_is_put_back(names: Names) -> None:
-    timed = CallbackTimer(names).timed("on_epoch_end", CallbackList.on_epoch_end)
+    run = timed(names)
     idle, called = Callback(), Called()
     several = CallbackList(idle, called)
-    timed(several, 3, {"loss": 1.0})
+    run(several, 3, {"loss": 1.0})
     assert called.got == [(Called, 3, {"loss": 1.0})]
     assert several.callbacks == [idle, called]
     assert several.seen[0] is idle
     assert several.seen[1] is not called
     assert several.seen[1].got is called.got  # all else is passed on
     assert set(names.announced()[1].values()) == {"Keras CallbackList", "Called.on_epoch_end"}
-    timed(CallbackList(idle), 4)
+    run(CallbackList(idle), 4)
     other = Called()
     several.callbacks[1] = other
-    timed(several, 5)
+    run(several, 5)
     assert (len(called.got), len(other.got)) == (1, 1)
 
 
@@ -79,14 +92,14 @@ def test_an_exception_passes_through(names: Names) -> None:
     callback.on_epoch_end = broken  # type: ignore[method-assign]
     several = CallbackList(callback)
     with pytest.raises(KeyError):
-        CallbackTimer(names).timed("on_epoch_end", CallbackList.on_epoch_end)(several, 3)
+        timed(names)(several, 3)
     assert several.callbacks == [callback]
     assert "broken() on_epoch_end" in names.announced()[1].values()
 
 
 def test_a_copy_of_the_list_has_nothing_of_ours(names: Names) -> None:
     several = CallbackList(Called())
-    CallbackTimer(names).timed("on_epoch_end", CallbackList.on_epoch_end)(several, 3)
+    timed(names)(several, 3)
     several.seen = []
     assert not vars(copy.deepcopy(several))[module._STAND_INS]
 
@@ -121,6 +134,68 @@ def test_a_callback_that_looks_at_its_list_finds_what_it_would_find_without_us(n
 
     other = Called()
     made = CallbackList(Looks(), other)
-    CallbackTimer(names).timed("on_epoch_end", CallbackList.on_epoch_end)(made, 3)
+    timed(names)(made, 3)
     assert other.told == 3  # type: ignore[attr-defined]
     assert "told" in vars(other)
+
+
+class Slots:
+    """A callback may be anything that has the methods, and may say what it likes when it is looked at."""
+
+    __slots__ = ("epochs",)
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.epochs.append(epoch)
+
+
+def test_a_callback_that_has_no_dict_is_timed_too(names: Names) -> None:
+    callback = Slots()
+    timed(names)(CallbackList(callback), 3)
+    assert callback.epochs == [3]
+    assert "Slots.on_epoch_end" in names.announced()[1].values()
+
+
+def test_what_fails_when_it_is_looked_at_is_not_timed_and_runs(names: Names) -> None:
+    class Meta(type):
+        @property
+        def __name__(cls) -> str:
+            raise RuntimeError
+
+    class Odd(Slots, metaclass=Meta):
+        pass
+
+    callback = Odd()
+    timed(names)(CallbackList(callback), 3)
+    assert callback.epochs == [3]
+
+
+@pytest.mark.parametrize(("first", "last", "steps"), [
+    (0, 0, 1), (3, 7, 5), (0, None, 1), (None, 3, 1), (7, 3, 1), (1 << 70, 1 << 71, 1), (-4, 2, 1), ("a", 2, 1),
+])  # fmt: skip
+def test_a_batch_end_counts_the_steps_since_its_begin(names: Names, first: Any, last: Any, steps: int) -> None:
+    batches = _keras.Batches(1)
+    timer = CallbackTimer(names)
+    called: list[Any] = []
+    begin = _keras.batch_begin(timer.timed("on_train_batch_begin", lambda *a: called.append(a)), batches, Phase.STEP)
+    end = _keras.batch_end(timer.timed("on_train_batch_end", lambda *a: called.append(a)), batches, Phase.STEP)
+    several = CallbackList()
+    begin(several, first)
+    end(several, last, logs={})
+    end(several, last)  # that of no step
+    batches.leave()
+    assert called == [(several, first, None), (several, last, {}), (several, last, None)]
+    told = [(kind, value) for _, value, _, phase, kind, _ in parse(_events.drain()) if phase == Phase.STEP]
+    assert told == [(Kind.BEGIN, 0), (Kind.END, steps)]
+
+
+def test_a_step_that_the_data_ended_in_comes_to_nothing(names: Names) -> None:
+    batches = _keras.Batches(1)
+    method = CallbackTimer(names).timed("on_train_batch_begin", lambda *a: None)
+    _keras.batch_begin(method, batches, Phase.STEP)(CallbackList(), 0)
+    timed_end = CallbackTimer(names).timed("on_epoch_end", CallbackList.on_epoch_end)
+    _keras.between(timed_end, batches)(CallbackList(), 0)
+    told = [(kind, value) for _, value, _, phase, kind, _ in parse(_events.drain()) if phase == Phase.STEP]
+    assert told == [(Kind.BEGIN, 0), (Kind.END, 0)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...ext import _events
-from ...protocol.phases import Phase
+from ...ext import _keras
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from ..names import Names
 
 _STAND_INS = "_hpcsampler_stand_ins"
-"""Where a list of callbacks keeps, for each method: the ids of those that it had, and who stands in for them."""
+"""Where a list of callbacks keeps, for each method, its `Substitution`."""
 
 
 class _Known(dict[str, Any]):
@@ -21,9 +20,6 @@ class _Known(dict[str, Any]):
 
     def __reduce__(self) -> Any:
         return dict, ()
-
-
-_NONE = _Known()
 
 
 class _StandIn:
@@ -63,52 +59,30 @@ class CallbackTimer:
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._all = _events.Span(Phase.CALLBACK, names.shared_key("Keras CallbackList"))
+        self._whole = names.shared_key("Keras CallbackList")
 
-    def timed(self, method: str, original: Callable[..., Any]) -> Callable[..., None]:
-        """Make of the list's method of that name one that is timed."""
-        span, recording, renew = self._all, _events.recording, self._renew
+    def timed(self, method: str, original: Callable[..., Any]) -> _keras.ListMethod:
+        """The list's method of that name, to be timed."""
+        return _keras.ListMethod(original, method, self._whole, _STAND_INS, self._substitute)
 
-        def call(callbacks: Any, *args: Any, **kwargs: Any) -> None:
-            with span:
-                stand_ins = None
-                if recording():
-                    real = callbacks.callbacks
-                    known = callbacks.__dict__.get(_STAND_INS, _NONE).get(method)
-                    # What stands in holds on to the callbacks, so none of those can have another's id.
-                    stand_ins = known[1] if known and known[0] == [*map(id, real)] else renew(callbacks, method)
-                if stand_ins is None:
-                    original(callbacks, *args, **kwargs)
-                    return
-                callbacks.callbacks = stand_ins
-                try:
-                    original(callbacks, *args, **kwargs)
-                finally:
-                    if callbacks.callbacks is stand_ins:
-                        callbacks.callbacks = real
-
-        return call
-
-    def _renew(self, callbacks: Any, method: str) -> list[Any] | None:
-        """The callbacks, with stand-ins for those that do something in this method; None if none does."""
-        real = callbacks.callbacks
-        stand_ins = [self._stand_in(callback, method) for callback in real]
-        found = None if all(a is b for a, b in zip(stand_ins, real, strict=True)) else stand_ins
-        callbacks.__dict__.setdefault(_STAND_INS, _Known())[method] = [*map(id, real)], found
-        return found
+    def _substitute(self, callbacks: Any, method: str) -> _keras.Substitution:
+        """The callbacks, with stand-ins for those that do something in this method; none if no one does."""
+        real = list(callbacks.callbacks)
+        try:
+            stand_ins = [self._stand_in(callback, method) for callback in real]
+            found = None if all(a is b for a, b in zip(stand_ins, real, strict=True)) else stand_ins
+        except Exception:  # noqa: BLE001 - whatever a callback does when it is looked at, the training must go on
+            found = None
+        made = _keras.Substitution(real, found)
+        vars(callbacks).setdefault(_STAND_INS, _Known())[method] = made
+        return made
 
     def _stand_in(self, callback: Any, method: str) -> Any:
         function = getattr(callback, method, None)
         label = _label(callback, method)
         if function is None or label is None:
             return callback
-        span = _events.Span(Phase.CALLBACK, self._names.shared_key(label))
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            with span:
-                return getattr(callback, method)(*args, **kwargs)
-
-        return _StandIn(callback, method, timed)
+        return _StandIn(callback, method, _keras.TimedMethod(callback, method, self._names.shared_key(label)))
 
 
 def _label(callback: Any, method: str) -> str | None:
@@ -119,7 +93,7 @@ def _label(callback: Any, method: str) -> str | None:
         function = getattr(callback, name, None)
         if function is None or getattr(function, "_is_default", False):
             continue
-        if name in vars(callback):  # a LambdaCallback's
+        if name in getattr(callback, "__dict__", ()):  # a LambdaCallback's
             called = getattr(function, "__name__", "<lambda>")
             return f"{kind}.{name}" if called == "<lambda>" else f"{called}() {name}"
         return f"{kind}.{name}"

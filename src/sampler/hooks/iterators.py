@@ -235,17 +235,15 @@ class IteratorHooks:
 
     def _get_value(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Where a loop takes the element out of an optional, it computes on it until the end of that branch."""
-        nested = _calls.Nested()
 
-        def get_value(optional: Any, *args: Any, **kwargs: Any) -> Any:
-            graph = None if nested.active() or self._context.executing_eagerly() else self._marks.graph()
+        def in_graph() -> None:
+            graph = self._marks.graph()
             if graph is not None and self._marks.loop_body_of(graph) is not None:
                 site = self._last_optional.get(self._marks.function_of(graph))
                 if site is not None:
                     self._marks.done_at_end(graph, site)
-            return original(optional, *args, **kwargs)
 
-        return get_value
+        return _calls.told_in_graph(original, in_graph, self._context)
 
     def _tensors(self, element: Any) -> list[Any]:
         return [t for t in self._nest.flatten(element, expand_composites=True) if hasattr(t, "op")]

@@ -7,8 +7,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ...ext import _events
-from ...protocol.phases import Flag, Kind, Phase
+from ...ext import _events, _keras
+from ...protocol.phases import Kind, Phase
 from .callbacks import CallbackTimer
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ class KerasHooks:
     def __init__(self, notes: list[str], names: Names) -> None:
         self._notes = notes
         self._timer = CallbackTimer(names)
+        self._batches = _keras.Batches(_BATCH)
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._batch_begin = 0
-        self._step_open = False
 
     def install(self, patches: Patches) -> None:
         """Wrap the Keras that is imported: 3, or 2 as it came with TensorFlow 2.15."""
@@ -45,15 +44,13 @@ class KerasHooks:
         if callback_list is None or trainer is None:
             patches.missing.append("keras trainer")
             return
-        patches.wrap(callback_list, "on_train_batch_begin", self._train_batch_begin)
-        patches.wrap(callback_list, "on_train_batch_end", self._train_batch_end)
-        for part in ("test", "predict"):
-            for name, make in (("begin", self._other_batch_begin), ("end", self._other_batch_end)):
-                method = f"on_{part}_batch_{name}"
-                patches.wrap(callback_list, method, functools.partial(make, method))
+        for part, phase in (("train", Phase.STEP), ("test", Phase.EVALUATION), ("predict", Phase.EVALUATION)):
+            for edge, bound in (("begin", _keras.batch_begin), ("end", _keras.batch_end)):
+                method = f"on_{part}_batch_{edge}"
+                patches.wrap(callback_list, method, functools.partial(self._bound, bound, method, phase))
         for name in ("train_begin", "train_end", "epoch_begin", "epoch_end", "test_begin", "test_end",
                      "predict_begin", "predict_end"):
-            patches.wrap(callback_list, f"on_{name}", functools.partial(self._callbacks, f"on_{name}"))
+            patches.wrap(callback_list, f"on_{name}", functools.partial(self._between, f"on_{name}"))
         patches.wrap(trainer, "fit", self._fit)
         patches.wrap(trainer, "evaluate", self._evaluation)
         patches.wrap(trainer, "predict", self._evaluation)
@@ -63,35 +60,14 @@ class KerasHooks:
 
     # ---- steps --------------------------------------------------------------------------------------------------
 
-    def _begin_step(self) -> None:
-        _events.emit(Phase.STEP, Kind.BEGIN)
-        self._step_open = True
+    def _bound(
+        self, bound: Callable[..., Any], method: str, phase: Phase, original: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        made: Callable[..., Any] = bound(self._timer.timed(method, original), self._batches, phase)
+        return made
 
-    def _end_step(self, value: int, flags: int = 0) -> None:
-        if self._step_open:
-            self._step_open = False
-            _events.emit(Phase.STEP, Kind.END, 0, value, flags)
-
-    def _train_batch_begin(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        run = self._timer.timed("on_train_batch_begin", original)
-
-        def on_train_batch_begin(callbacks: Any, batch: int, logs: Any = None) -> None:
-            run(callbacks, batch, logs)
-            self._batch_begin = batch
-            self._begin_step()
-
-        return on_train_batch_begin
-
-    def _train_batch_end(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        run = self._timer.timed("on_train_batch_end", original)
-
-        def on_train_batch_end(callbacks: Any, batch: int, logs: Any = None) -> None:
-            # With steps_per_execution > 1 this many steps at most; the marks in the graph count the elements that
-            # really came, and win.
-            self._end_step(_distance(self._batch_begin, batch))
-            run(callbacks, batch, logs)
-
-        return on_train_batch_end
+    def _between(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        return _keras.between(self._timer.timed(method, original), self._batches)
 
     def _train_on_batch(self, original: Callable[..., Any]) -> Callable[..., Any]:
         step = _events.StepSpan(1)
@@ -104,28 +80,9 @@ class KerasHooks:
 
     # ---- evaluation and prediction ------------------------------------------------------------------------------
 
-    def _other_batch_begin(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        run = self._timer.timed(method, original)
-
-        def on_batch_begin(callbacks: Any, batch: int, logs: Any = None) -> None:
-            run(callbacks, batch, logs)
-            self._batch_begin = batch
-            _events.emit(Phase.EVALUATION, Kind.BEGIN, _BATCH)
-
-        return on_batch_begin
-
-    def _other_batch_end(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        run = self._timer.timed(method, original)
-
-        def on_batch_end(callbacks: Any, batch: int, logs: Any = None) -> None:
-            _events.emit(Phase.EVALUATION, Kind.END, _BATCH, _distance(self._batch_begin, batch))
-            run(callbacks, batch, logs)
-
-        return on_batch_end
-
     def _evaluation(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def evaluation(model: Any, *args: Any, **kwargs: Any) -> Any:
-            self._end_step(0, Flag.EXACT)  # the data ended inside it
+            self._batches.leave()
             with _EVALUATION:
                 return original(model, *args, **kwargs)
 
@@ -146,15 +103,6 @@ class KerasHooks:
 
     # ---- around -------------------------------------------------------------------------------------------------
 
-    def _callbacks(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        run = self._timer.timed(method, original)
-
-        def call(callbacks: Any, *args: Any, **kwargs: Any) -> None:
-            self._end_step(0, Flag.EXACT)  # the data ended inside it
-            run(callbacks, *args, **kwargs)
-
-        return call
-
     def _fit(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
             driver = _events.set_driver(threading.get_ident(), trains=True)
@@ -165,18 +113,13 @@ class KerasHooks:
             try:
                 return original(model, *args, **kwargs)
             finally:
-                self._end_step(0, Flag.EXACT)  # an exception left it open
+                self._batches.leave()
                 _events.set_driver(driver)
 
         return fit
 
 
 _EVALUATION = _events.Span(Phase.EVALUATION, _WHOLE)
-
-
-def _distance(begin: int, end: object) -> int:
-    """Steps from batch `begin` to batch `end`, both included. Keras 3 tells both ends as indices."""
-    return max(1, int(end) - begin + 1) if isinstance(end, int) else 1
 
 
 def _classes() -> tuple[Any, Any]:
