@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from hpcsampler.ext._events cimport ABORT, BEGIN, END, GC, GRAPH, INPUT, here, is_recording, put, put_at, train_here
+from hpcsampler.ext._events cimport ABORT, BEGIN, COMPILE, END, GC, GRAPH, INPUT, YIELDS, here, is_recording, put, put_at, train_here
 
 
 cdef extern from "ring.h" nogil:
@@ -15,7 +15,12 @@ cdef extern from *:
     /* >0 while an outer iterator is timed: what it gets from inner ones is part of it. Per thread. */
     static __thread int hps_nested;
     static __thread uint32_t hps_last_source, hps_known_source;
+    /* Calls of tf.functions that this thread is in, and the key of what XLA compiles in the outermost; 0: nothing. */
+    static __thread int hps_calls;
+    static __thread uint32_t hps_compiled;
     """
+    int hps_calls
+    uint32_t hps_compiled
     int hps_nested
     uint32_t hps_last_source, hps_known_source
 
@@ -51,19 +56,36 @@ def watched_call(original, str trains_attribute, train, str sites_attribute):
     has skipped the marks after it, on whatever thread it was called.
     """
     def call(self, *args, **kwargs):
-        global hps_known_source
+        global hps_known_source, hps_calls, hps_compiled
         if hps_last_source != hps_known_source and hasattr(self, trains_attribute):
             hps_known_source = hps_last_source
             train_here(hps_last_source)
             train(hps_last_source)
+        hps_calls += 1
         try:
             return original(self, *args, **kwargs)
         except BaseException:
             for key in getattr(self, sites_attribute, ()):
                 put(INPUT, END, GRAPH | ABORT, key, 0)
             raise
+        finally:
+            hps_calls -= 1
+            if hps_compiled and not hps_calls:
+                put(COMPILE, END, here(), hps_compiled, 0)
+                hps_compiled = 0
 
     return call
+
+
+def compiles_now(uint32_t key):
+    """What the calling thread has traced is for XLA, which compiles it when it runs: from here to the end of the call.
+
+    Nothing if it was not traced in order to be called.
+    """
+    global hps_compiled
+    if hps_calls and not hps_compiled:
+        hps_compiled = key
+        put(COMPILE, BEGIN, YIELDS | here(), key, 0)
 
 
 def timed_next(original, in_graph, context, str key_attribute, new_key, *, bint outer=False):

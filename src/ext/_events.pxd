@@ -12,6 +12,8 @@ cdef extern from "phases.h" nogil:
     const uint8_t EXACT "HPS_EXACT"
     const uint8_t ABORT "HPS_ABORT"
     const uint8_t FLOAT "HPS_FLOAT"
+    const uint8_t YIELDS "HPS_YIELDS"
+    const uint16_t COMPILE "HPS_COMPILE"
     const uint16_t GC "HPS_GC"
     const uint16_t INPUT "HPS_INPUT"
     const uint16_t CALLBACK "HPS_CALLBACK"

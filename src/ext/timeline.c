@@ -66,7 +66,10 @@ static void advance(hps_timeline *self, uint64_t t_ns) {
     self->now_ns = t_ns;
 }
 
-static int precedence(uint8_t category) { return category == HPS_USER_PRODUCTIVE ? HPS_USER : category; }
+/* The smaller wins. */
+static int precedence(uint8_t category, bool yields) {
+    return 2 * (yields ? HPS_COLLECTIVE : category == HPS_USER_PRODUCTIVE ? HPS_USER : category) + yields;
+}
 
 /* What may take as long as it does without a step, and nothing hangs. */
 static bool takes_its_time(uint8_t category) {
@@ -80,13 +83,15 @@ static void decide(hps_timeline *self) {
     uint16_t phase = 0;
     uint32_t key = 0;
     uint64_t begin = 0;
+    int best = precedence(category, false);
     if (self->lost || self->paused) {
         category = HPS_UNCOVERED;
     } else {
         for (int i = 0; i < self->open_count; i++) {
             const hps_open *open = &self->open[i];
-            int order = precedence(open->category) - precedence(category);
-            if (order < 0 || (order == 0 && open->begin_ns >= begin)) {
+            int order = precedence(open->category, open->yields);
+            if (order < best || (order == best && open->begin_ns >= begin)) {
+                best = order;
                 category = open->category;
                 phase = open->phase;
                 key = open->key;
@@ -143,7 +148,8 @@ void hps_open_interval(hps_timeline *self, const hps_event *event) {
         return;
     }
     self->open[self->open_count++] = (hps_open){
-        self->now_ns, event->key, event->phase, category, (event->flags & HPS_GRAPH) != 0, 1};
+        self->now_ns, event->key, event->phase, category, (event->flags & HPS_GRAPH) != 0,
+        category == HPS_COMPILE && (event->flags & HPS_YIELDS) != 0, 1};
 }
 
 void hps_remove_open(hps_timeline *self, hps_open *open) {

@@ -36,6 +36,7 @@ typedef struct {
     uint16_t phase; /* as on the wire: may be a user phase */
     uint8_t category;
     bool graph; /* begun by a graph mark, whose end an error can swallow */
+    bool yields; /* to the waits of the graph that it goes on in */
     uint32_t depth;
 } hps_open;
 

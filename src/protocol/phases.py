@@ -72,6 +72,8 @@ class Flag:
     """Ends every open interval that graph marks of this phase began: an error left the graph."""
     FLOAT = 32
     """`value` holds the 64 bits of a float."""
+    YIELDS = 64
+    """A compile inside a graph that runs: what that waits for, input and collectives, is charged to itself."""
 
 
 FIRST_USER_PHASE = 1024

@@ -37,6 +37,7 @@ CASES = {
     "device_in_callback": {"device", "callback"},
     "gc_in_step": {"gc", "step"},
     "compile_in_step": {"compile", "step"},
+    "compiling_for_xla": {"compile", "input", "step"},
     "everything": {"input", "user", "gc", "step", "compile", "checkpoint", "host"},
 }
 """What each case injects; what is not here, it injects nothing of."""
@@ -75,6 +76,12 @@ def test_each_phase_has_the_share_that_was_injected(case: str) -> None:
             assert share == pytest.approx(line["told_s"][phase.label] / (span.wall_ns / 1e9), abs=0.02), phase.label
         elif phase not in OWN:
             assert share < 0.02, phase.label
+
+
+def test_what_xla_compiles_is_named() -> None:
+    details = details_s("compiling_for_xla")
+    assert details[Phase.COMPILE, "XLA many"] > 0.05
+    assert details[Phase.COMPILE, "XLA around"] > 0.05
 
 
 def traces(case: str) -> list[TraceIncident]:

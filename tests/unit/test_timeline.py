@@ -25,6 +25,13 @@ def test_the_phase_of_higher_precedence_wins_while_both_are_open(high: Phase) ->
     assert ms(timeline) == {high: 15, Phase.STEP: 25}
 
 
+def test_what_compiles_in_a_running_graph_yields_to_its_waits_only() -> None:
+    script = Script().begin(0, Phase.STEP).begin(0, Phase.CALLBACK).begin(10, Phase.COMPILE, 9, Flag.YIELDS)
+    script.begin(20, Phase.INPUT, 3, Flag.GRAPH).end(50, Phase.INPUT, 3, 1, Flag.GRAPH)
+    script.begin(60, Phase.GC, 1).end(65, Phase.GC, 1).end(70, Phase.COMPILE, 9).end(80, Phase.CALLBACK)
+    assert ms(script.fold(100)) == {Phase.CALLBACK: 20, Phase.COMPILE: 25, Phase.INPUT: 30, Phase.GC: 5, Phase.STEP: 20}
+
+
 def test_no_time_is_counted_twice_whatever_happens() -> None:
     rng = random.Random(5)
     for _ in range(200):

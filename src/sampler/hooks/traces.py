@@ -1,4 +1,4 @@
-"""Tracing and retracing of `tf.function`s: their time, and why."""
+"""Tracing and retracing of `tf.function`s: their time, and why; and the first run of those that XLA compiles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ...ext import _events
+from ...ext import _calls, _events
 from ...protocol.incidents import TEXT_MOST, TraceIncident
 from ...protocol.phases import Kind, Phase
 from . import retraces
@@ -22,8 +22,13 @@ _COMPARED = 4
 """Former traces that a new one is compared with, the latest."""
 
 
+_FOR_XLA = "_XlaMustCompile"
+"""The attribute of a function of `jit_compile=True`."""
+
+
 class _Depth(threading.local):
     depth = 0
+    for_xla = False
 
 
 class TraceHooks:
@@ -50,6 +55,7 @@ class TraceHooks:
             name = str(getattr(options, "name", "function"))
             key = self._names.shared_key(name)
             local.depth += 1
+            local.for_xla = local.for_xla or _is_for_xla(options)
             began_ns = _events.now_ns()
             _events.emit(Phase.COMPILE, Kind.BEGIN, key)
             try:
@@ -57,6 +63,9 @@ class TraceHooks:
             finally:
                 _events.emit(Phase.COMPILE, Kind.END, key)
                 local.depth -= 1
+                if local.depth == 0 and local.for_xla:
+                    local.for_xla = False
+                    _calls.compiles_now(self._names.shared_key(f"XLA {name}"))
                 seconds = (_events.now_ns() - began_ns) / 1e9
                 # Whatever an unknown version's types do when they are looked at, the trace is good.
                 with contextlib.suppress(Exception):
@@ -65,6 +74,11 @@ class TraceHooks:
                     )
 
         return create
+
+
+def _is_for_xla(options: Any) -> bool:
+    attributes = getattr(options, "attributes", None)
+    return isinstance(attributes, dict) and bool(attributes.get(_FOR_XLA))
 
 
 def _incident(

@@ -266,6 +266,48 @@ def compile_in_step() -> Callable[[], None]:
     return run
 
 
+def compiling_for_xla() -> Callable[[], None]:
+    """XLA compiles in the first run. The graph around what it compiles waits for its input, which is no compiling."""
+
+    def elements() -> Iterator[Any]:
+        for i in range(TIMES):
+            sleep("input")
+            yield np.float32(i)
+
+    def many(x: tf.Tensor) -> tf.Tensor:
+        for _ in range(30):
+            x = tf.tanh(tf.matmul(x, x))
+        return x
+
+    data = tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec((), tf.float32))
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    options.autotune.enabled = False
+    plain, inner = (tf.function(many, jit_compile=True) for _ in range(2))
+    ones = tf.ones((16, 16))
+
+    @tf.function
+    def around(iterator: Any) -> tf.Tensor:
+        return inner(next(iterator) * ones)
+
+    def run() -> None:
+        iterator = iter(data.with_options(options))
+        with hpcsampler.step():
+            with telling("compile"):
+                plain(ones)
+            plain(ones)
+            sleep("step")
+        for _ in range(2):
+            with hpcsampler.step():
+                begin, waited = time.monotonic(), told.get("input", 0.0)
+                around(iterator)
+                if not waited:
+                    told["compile"] += time.monotonic() - begin - told["input"]
+                sleep("step")
+
+    return run
+
+
 def everything() -> Callable[[], None]:
     """Input, step, phases of the user's, checkpoint, trace and collection in one loop."""
 
