@@ -7,9 +7,11 @@ where to look next. A rule whose numbers are absent says nothing. No rule knows 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from hpcsampler.protocol.snapshot import WINDOW_S
@@ -45,6 +47,8 @@ class View:
     host: Mapping[str, Any]
     mtbf_s: float
     """Mean time between failures of the whole job, in seconds, for the checkpoint interval."""
+    alone: bool = True
+    """No other job on the node has a rank of this number."""
 
     def share(self, phase: str) -> float:
         """Share of a phase in the window."""
@@ -196,7 +200,12 @@ def _stalled(view: View) -> Evidence | None:
     since_s, phase = view.get("stalled_s"), view.get("open_phase", "phase")
     if view.rank["state"] != "stalled" or since_s is None or phase is None:
         return None
-    return {"value": 1.0, "phase": phase, "since_s": since_s}
+    age_s = view.rank["age_s"]
+    if current(view):
+        where = f"no step for {since_s:.0f} s: it is in {phase}"
+    else:
+        where = f"no step seen for {since_s:.0f} s: it was in {phase} when it last said something, {age_s:.0f} s ago"
+    return {"value": 1.0, "phase": phase, "since_s": since_s, "age_s": age_s, "where": where}
 
 
 def _run_delay(view: View) -> Evidence | None:
@@ -214,7 +223,9 @@ def _launch_bound(view: View) -> Evidence | None:
     """Steps so short that what is done once a step weighs. Not if it is something else that takes the time."""
     p50, rate = view.get("step_ms", "p50"), view.get("steps_per_s")
     between = view.share("host") + view.share("callback")
-    if p50 is None or p50 > SHORT_STEP_MS or (rate is not None and rate * p50 / 1000 < MOSTLY_STEPS):
+    if p50 is None or p50 > SHORT_STEP_MS or _stands_still(view):
+        return None
+    if rate is not None and rate * p50 / 1000 < MOSTLY_STEPS:
         return None
     return {"value": between, "share": between, "p50": p50}
 
@@ -238,7 +249,12 @@ def _productive(view: View) -> Evidence | None:
     """Not where it is known that steps wait for something."""
     share = view.share("step") + view.share("device")
     waits = (view.get("straggler", "wait_share") or 0.0) >= WAIT[0] or starved(view)
-    return None if waits or view.rank["state"] == "stalled" else {"value": share, "share": share}
+    return None if waits or _stands_still(view) else {"value": share, "share": share}
+
+
+def _stands_still(view: View) -> bool:
+    """A rank that hangs is in whatever it hangs in: that is no cost of each step."""
+    return bool(view.rank["state"] == "stalled")
 
 
 def _dropped(view: View) -> Evidence | None:
@@ -282,13 +298,21 @@ def _callback_advice(_view: View, evidence: Evidence) -> str:
     return "do it less often, say every tenth time, or let a thread do it beside the training"
 
 
+def _stacks(view: View) -> str:
+    """The command that shows what a rank's threads are in."""
+    if "rank" not in view.rank:
+        return f"py-spy dump --pid {view.rank['pid']}"
+    return f"hpcsampler stacks {view.rank['rank']}" + ("" if view.alone else f" --job {quote(view.rank['job'])}")
+
+
+HUNG: Final = "hung"
 _XPROF = "XProf: a few steps by tf.profiler.experimental.start/stop, then its {}"
 _SYSTEM = "a system monitor on this node (pidstat, perf sched, the cgroup's cpu.stat)"
 
 RULES: Final[Sequence[Rule]] = (
     Rule(
-        "hung", _stalled, "no step for {since_s:.0f} s: it is in {phase}", high=1.0,
-        advice=lambda view, _: f"look where it hangs: hpcsampler stacks {view.rank.get('rank', view.rank['pid'])}",
+        HUNG, _stalled, "{where}", high=1.0,
+        advice=lambda view, _: f"look where it hangs: {_stacks(view)}",
         next_tool="py-spy dump --native, and of the other ranks too: the one that does not wait is the cause",
     ),
     Rule(
@@ -363,7 +387,7 @@ RULES: Final[Sequence[Rule]] = (
     ),
     Rule(
         "host-bound",
-        lambda view: None if _launch_bound(view) else {"value": view.share("host"), "share": view.share("host")},
+        lambda view: None if _launch_bound(view) or _stands_still(view) else phase_share("host")(view),
         "{share:.0%} of the time is Python between steps", medium=OTHER[0], high=OTHER[1],
         advice=say("move what the loop does between steps into the tf.function or out of the loop, or name it with"
                    " hpcsampler.phase(…) to see what it is"),
@@ -422,20 +446,25 @@ def find(ranks: Sequence[RankSnapshot], host: HostSnapshot, mtbf_s: float) -> li
     """
     order = {severity: number for number, severity in enumerate(("high", "medium", "info"))}
     found: list[Finding] = []
+    numbers = Counter(rank.get("rank") for rank in ranks if rank["state"] not in {"exited", "killed"})
     for rank in ranks:
-        view = View(rank, host, mtbf_s)
-        if judged(view):
-            found += [finding for rule in RULES if (finding := _apply(rule, view)) is not None]
+        view = View(rank, host, mtbf_s, alone=numbers[rank.get("rank")] == 1)
+        rules = RULES if current(view) and judged(view) else [rule for rule in RULES if rule.code == HUNG]
+        found += [finding for rule in rules if (finding := _apply(rule, view)) is not None]
     return sorted(found, key=lambda finding: order[finding["severity"]])
 
 
+def current(view: View) -> bool:
+    """Whether a rank's numbers are of now."""
+    return bool(view.rank["age_s"] <= OLD_S)
+
+
 def judged(view: View) -> bool:
-    """Whether a rank's numbers say something about its training now."""
+    """Whether a rank's numbers say something about its training."""
     rank = view.rank
     return (
         rank["state"] in {"training", "stalled"}
         and bool(rank["phases"])
-        and rank["age_s"] <= OLD_S
         and rank["coverage"] >= LEAST_COVERAGE
         and not rank.get("paused", False)
         and view.share("startup") < MOST_STARTUP

@@ -23,6 +23,28 @@ def advice(*stages: dict[str, Any], starved: bool = False) -> str:
     return input_advice(slowest, stages, starved=starved, split=None)
 
 
+def test_the_command_that_shows_where_it_hangs_works() -> None:
+    hung: dict[str, Any] = {"state": "stalled", "stalled_s": 42.0, "open_phase": {"phase": "step", "since_s": 41.0}}
+    here, other = quiet(job="a b", **hung), quiet(job="c", rank_key="other")
+    assert said("hung", **hung).endswith("hpcsampler stacks 0")
+    assert find([here, {**other, "state": "exited"}], {}, DAY_S)[0]["advice"].endswith("hpcsampler stacks 0")
+    assert find([here, other], {}, DAY_S)[0]["advice"].endswith("hpcsampler stacks 0 --job 'a b'")
+    assert said("hung", rank=None, **hung).endswith("py-spy dump --pid 4700")
+
+
+def test_a_rank_that_hangs_is_not_told_to_make_its_steps_cheaper() -> None:
+    hung: dict[str, Any] = {"state": "stalled", "stalled_s": 42.0, "open_phase": {"phase": "host", "since_s": 41.0}}
+    assert set(codes(quiet(phases={"host": 1.0}, **hung))) == {"hung"}
+
+
+def test_a_rank_that_hangs_and_is_silent_is_said_to_hang() -> None:
+    """Stopped, or in C code that holds the GIL: what it is in now is not known."""
+    hung: dict[str, Any] = {"state": "stalled", "stalled_s": 42.0, "open_phase": {"phase": "host", "since_s": 2.0}}
+    assert set(codes(quiet(phases=phases(input=0.5), age_s=40.0, **hung))) == {"hung"}
+    text = said("hung", age_s=40.0, **hung)
+    assert "no step seen for 42 s: it was in host when it last said something, 40 s ago" in text
+
+
 # ---- network, stragglers ---------------------------------------------------------------------------------------------
 
 
