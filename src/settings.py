@@ -129,7 +129,10 @@ def _boolean(place: str, value: object) -> bool:
     raise UsageError(f"{place} is {value!r}: write 1 or 0")
 
 
-def _integer(least: int) -> Callable[[str, object], int]:
+_RANKS_MOST = 10**9
+
+
+def _integer(least: int, below: int = _RANKS_MOST) -> Callable[[str, object], int]:
     def check(place: str, value: object) -> int:
         try:
             number = int(str(value).strip())
@@ -137,15 +140,17 @@ def _integer(least: int) -> Callable[[str, object], int]:
             number = least - 1
         if isinstance(value, bool) or number < least:
             raise UsageError(f"{place} is {value!r}: write a whole number from {least}")
+        if number >= below:
+            raise UsageError(f"{place} is {str(value)[:40]!r}: write a whole number below {below}")
         return number
 
     return check
 
 
 def _power_of_two(place: str, value: object) -> int:
-    number = _integer(64)(place, value)
+    number = _integer(64, 10**99)(place, value)
     if number & (number - 1) or number > 1 << 24:
-        raise UsageError(f"{place} is {value!r}: write a power of two from 64 to {1 << 24}")
+        raise UsageError(f"{place} is {str(value)[:40]!r}: write a power of two from 64 to {1 << 24}")
     return number
 
 
@@ -162,9 +167,13 @@ def _number(least: float, most: float) -> Callable[[str, object], float]:
     return check
 
 
+_ADDRESS, _ADDRESS_MOST = len("ipc://"), len("ipc://") + 107
+"""Without a path, and with the longest that a socket can have on Linux (unix(7))."""
+
+
 def _daemon(place: str, value: object) -> str:
     text = str(value).strip()
-    if text in {"auto", "never"} or text.startswith("ipc://"):
+    if text in {"auto", "never"} or (text.startswith("ipc://") and _ADDRESS < len(text.encode()) <= _ADDRESS_MOST):
         return text
     if text.startswith("tcp://"):
         raise UsageError(f"{place} is {text!r}: only ipc:// addresses are taken; a tcp address would need keys")

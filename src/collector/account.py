@@ -26,6 +26,7 @@ class Account:
         self._written = 0
         self._restored = 0
         self._blocked_s = 0.0
+        self._restored_s = 0.0
         self._bytes = 0
         self._last: CheckpointIncident | None = None
         self._unrated: CheckpointIncident | None = None
@@ -36,8 +37,8 @@ class Account:
         self._retraced = 0
         self._tracing_s = 0.0
         self._last_trace: TraceIncident | None = None
-        self._functions: dict[str, tuple[int, str]] = {}
-        """How often each was traced again, and why the latest time."""
+        self._functions: dict[str, tuple[int, str, int]] = {}
+        """How often each was traced again; why, and when, the latest time."""
 
     def take(self, incident: Incident) -> None:
         """Add one."""
@@ -51,6 +52,7 @@ class Account:
             self._bytes += made.bytes or 0  # the time for which it blocked was counted when it began
         elif made.restored:
             self._restored += 1
+            self._restored_s += made.blocked_s
         else:
             self._written += 1
             self._blocked_s += made.blocked_s
@@ -73,9 +75,9 @@ class Account:
         if not trace.retrace:
             return
         self._retraced += 1
-        count, _ = self._functions.get(trace.function, (0, ""))
+        count, _, _ = self._functions.get(trace.function, (0, "", 0))
         if count or len(self._functions) < FUNCTIONS_MOST:
-            self._functions[trace.function] = count + 1, trace.changed
+            self._functions[trace.function] = count + 1, trace.changed, trace.at_ns
 
     def rate(self, timeline: Timeline) -> None:
         """Compare the steps during the last write in the background with those before it. About once a second."""
@@ -122,22 +124,26 @@ class Account:
             "seconds": self._blocked_s,
             "bytes": self._bytes,
             "restored": self._restored,
+            "restored_s": self._restored_s,
             "last": record,
         }
         if self._inflation is not None:
             found["step_inflation"] = self._inflation
         return found
 
-    def traces(self) -> Traces | None:
+    def traces(self, now_ns: int) -> Traces | None:
         """Those since attach; None if there were none."""
         last = self._last_trace
         if last is None:
             return None
+        most = sorted(self._functions.items(), key=lambda item: item[1][0], reverse=True)
+        shown = most[:WORST_MOST]
+        newest = max(most, key=lambda item: item[1][2], default=None)
+        if newest is not None and newest not in shown:
+            shown[-1] = newest
         worst: list[TracedFunction] = [
-            {"function": function, "count": count, "changed": changed}
-            for function, (count, changed) in sorted(
-                self._functions.items(), key=lambda item: item[1][0], reverse=True,
-            )[:WORST_MOST]
+            {"function": function, "count": count, "changed": changed, "age_s": max(0, now_ns - at_ns) / 1e9}
+            for function, (count, changed, at_ns) in shown
         ]
         return {
             "count": self._traced,

@@ -1,26 +1,29 @@
-"""Advice for an input pipeline, from the stage that limits it. Pure."""
+"""Advice for an input pipeline, from the stage that limits it, and against retraces, from what changed. Pure."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _AUTOTUNE: Final = "num_parallel_calls=tf.data.AUTOTUNE"
-_STARVED: Final = (
-    "give the rank more cores, or do the work once: cache() after the costly map, or prepare the data beforehand;"
-    " more parallel calls can't help while its threads wait for a CPU"
+_PREFETCH: Final = "prefetch(tf.data.AUTOTUNE) as the last stage"
+_CACHE: Final = "cache() if the data fits in memory"
+_UNSEEN: Final = f"{_PREFETCH}, {_AUTOTUNE} in map and interleave, {_CACHE}"
+"""Where nothing is known of the pipeline."""
+_UNEXPLAINED: Final = (
+    "no stage takes as long as the wait: look for one that sleeps or waits unseen by tf.data, a Python function or a"
+    " network file system"
 )
-_UNSEEN: Final = (
-    f"prefetch(tf.data.AUTOTUNE) as the pipeline's last stage, {_AUTOTUNE} in map and interleave, cache() if the data"
-    " fits in memory"
-)
+_STARVED: Final = "give the rank more cores{cache}; more parallel calls can't help while its threads wait for a CPU"
+_STARVED_CACHE: Final = ", or do the work once: cache() after the costly map, or prepare the data beforehand"
 
-# By how a stage's name begins, the longest match first.
+# By how a stage's name begins, the longest match first. {cache} is there unless there is a cache behind the stage.
 _BY_STAGE: Final[Mapping[str, str]] = {
-    "ParallelMap": "raise num_parallel_calls of {stage} (now {parallelism}), cache() after it, or make its function"
-                   " cheaper; batch() before a map of cheap operations",
+    "ParallelMap": "raise num_parallel_calls of {stage} (now {parallelism}){cache}, or make its function cheaper;"
+                   " batch() before a map of cheap operations",
     "Map": "give {stage} " + _AUTOTUNE + ": it makes one element at a time",
     "MapAndBatch": "raise num_parallel_calls of {stage} (now {parallelism}), or make its function cheaper",
     "ParallelInterleave": "raise cycle_length and num_parallel_calls of {stage} (now {parallelism}), or more and"
@@ -30,7 +33,7 @@ _BY_STAGE: Final[Mapping[str, str]] = {
     "Generator": "a Python generator runs under the GIL, one element at a time: write the data as TFRecords and map"
                  " over them, or let several tf.data service workers run it",
     "TFRecord": "read several files at once, interleave(tf.data.TFRecordDataset, " + _AUTOTUNE + "), from a faster"
-                " file system, or cache() if it fits in memory",
+                " file system{fits}",
     "Shuffle": "a smaller shuffle buffer, or shuffle file names and keep the buffer for the rest",
     "Batch": "batch(…, " + _AUTOTUNE + "), or fewer and larger tensors per element",
     "ParallelBatch": "fewer and larger tensors per element: copying them into the batch is what takes the time",
@@ -39,6 +42,16 @@ _BY_STAGE: Final[Mapping[str, str]] = {
     "DataService": "more tf.data service workers: this stage waits for them",
     "Filter": "filter before the costly stages, or write the filtered data once",
 }
+# Of those whose parallelism tf.data chooses: it has raised it as far as it helps.
+_BY_TUNED_STAGE: Final[Mapping[str, str]] = {
+    "ParallelMap": "make the function of {stage} cheaper{cache}: tf.data tunes its parallelism already (now"
+                   " {parallelism}); batch() before a map of cheap operations",
+    "MapAndBatch": "make the function of {stage} cheaper: tf.data tunes its parallelism already (now {parallelism})",
+    "ParallelInterleave": "a larger cycle_length for {stage}, or more and smaller files: tf.data tunes its parallelism"
+                          " already (now {parallelism})",
+}
+_INSIDE: Final = "more files at once (a larger cycle_length of the interleave), a faster file system{fits}"
+"""For a source that is within an interleave."""
 _SOURCES: Final = ("TextLine", "FixedLength", "CSV", "Sql")
 _FETCH: Final = 0.5
 """From this share of the input wait on, reading is what it waits for."""
@@ -53,23 +66,94 @@ def input_advice(
 ) -> str:
     """What to change about a pipeline that keeps its rank waiting.
 
-    bottleneck: the stage with the lowest ceiling, None where stages are not known; stages: all, source to root.
-    starved: its threads wait for CPUs; split: shares of the wait for reading (`fetch`) and preparing (`prep`).
+    bottleneck: the stage with the lowest ceiling, None where none explains the waits; stages: all, source to root;
+    empty where they are not known. starved: its threads wait for CPUs; split: shares of the wait for reading (`fetch`)
+    and preparing (`prep`).
     """
-    if bottleneck is None:
+    if not stages:
         return _UNSEEN
+    if bottleneck is None:
+        return "; ".join([_UNEXPLAINED, *_lacking(stages)])
+    behind = stages[stages.index(bottleneck) + 1 :]
+    cached = _any(behind, "Cache")
     fetching = split is not None and split.get("fetch", 0.0) >= _FETCH
     if starved and not fetching:
-        return _STARVED
-    stage = str(bottleneck["stage"])
-    names = [name for name in _BY_STAGE if stage.startswith(name)]
-    if names:
-        label = " ".join(str(part) for part in (stage, bottleneck.get("name")) if part)
-        advice = _BY_STAGE[max(names, key=len)].format(stage=label, parallelism=bottleneck.get("parallelism", "?"))
-    elif stage.startswith(_SOURCES) or fetching:
-        advice = _BY_STAGE["TFRecord"].replace("tf.data.TFRecordDataset, ", "")
-    else:
-        advice = _UNSEEN
-    if stages and not any("Prefetch" in str(other["stage"]) for other in stages):
-        advice += "; and prefetch(tf.data.AUTOTUNE) as the last stage: nothing is made ahead now"
+        return _STARVED.format(cache="" if cached else _STARVED_CACHE)
+    advice = _for_stage(bottleneck, fetching=fetching).format(
+        stage=" ".join(str(part) for part in (bottleneck["stage"], bottleneck.get("name")) if part),
+        parallelism=f"{bottleneck['parallelism']:g}" if "parallelism" in bottleneck else "unknown",
+        cache="" if cached else ", cache() after it",
+        fits="" if _any(stages, "Cache") else f", or {_CACHE}",
+    ) or "; ".join(_lacking(stages)) or _UNEXPLAINED
+    if not _ahead([bottleneck, *behind]) and _PREFETCH not in advice:
+        advice += f"; and {_PREFETCH}: nothing is made ahead now"
     return advice
+
+
+def _for_stage(bottleneck: Mapping[str, Any], *, fetching: bool) -> str:
+    """The advice for a stage, with braces to fill; empty if there is none for its kind."""
+    stage = str(bottleneck["stage"])
+    tables = (_BY_TUNED_STAGE, _BY_STAGE) if bottleneck.get("autotuned") else (_BY_STAGE,)
+    for table in tables:
+        if names := [name for name in table if stage.startswith(name)]:
+            best = max(names, key=len)
+            inside = best == "TFRecord" and _is_inside(bottleneck)
+            return _INSIDE if inside else table[best]
+    if stage.startswith(_SOURCES) or fetching:
+        return _INSIDE if _is_inside(bottleneck) else _BY_STAGE["TFRecord"].replace("tf.data.TFRecordDataset, ", "")
+    return ""
+
+
+def _is_inside(stage: Mapping[str, Any]) -> bool:
+    return str(stage.get("name", "")).startswith("in ")
+
+
+def _lacking(stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a pipeline could have and has not."""
+    lacks = []
+    if not _ahead(stages[-1:]):
+        lacks.append(_PREFETCH)
+    if any(str(stage["stage"]).startswith(("Map", "Interleave", "FlatMap")) for stage in stages
+           if stage["stage"] != "MapAndBatch"):
+        lacks.append(f"{_AUTOTUNE} in map and interleave")
+    if not _any(stages, "Cache"):
+        lacks.append(_CACHE)
+    return lacks
+
+
+def _any(stages: Iterable[Mapping[str, Any]], kind: str) -> bool:
+    return any(kind in str(stage["stage"]) for stage in stages)
+
+
+def _ahead(stages: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of these works while nobody waits for it."""
+    return any(_any(stages, kind) for kind in ("Prefetch", "Parallel", "MapAndBatch", "DataService"))
+
+
+def retrace_advice(changed: str) -> str:
+    """What keeps that from changing which changed, as `retraces.explain` says it in the rank."""
+    before, arrow, after = changed.partition(": ")[2].partition(";")[0].partition(" → ")
+    first, second = _TENSOR.fullmatch(before), _TENSOR.fullmatch(after)
+    if "another " in changed and " object" in changed:
+        return "pass the same object each time, or make what changes of it a tensor: each object is traced anew"
+    if "newly given" in changed or "no longer given" in changed:
+        return "call it with the same arguments each time: a default value that is left out once is another signature"
+    if first and second:
+        if first[1] != second[1]:
+            return "give it one dtype: tf.cast where the argument is made, or input_signature=[…] on the tf.function"
+        return (
+            "pin the shape: batch(drop_remainder=True), padded shapes, input_signature=[…] with None for what varies,"
+            " or reduce_retracing=True on the tf.function"
+        )
+    if arrow and _PLAIN.fullmatch(before) and _PLAIN.fullmatch(after):
+        return "pass a tensor instead of a Python value (tf.constant(…)): each value is traced anew"
+    return (
+        "pin what changes: batch(drop_remainder=True) or padded shapes, input_signature=[…] on the tf.function, tensors"
+        " instead of Python numbers as arguments"
+    )
+
+
+_TENSOR: Final = re.compile(r"(\w+)\[[\d,?…]*\]")
+"""`float32[8,4]`: its dtype, then its shape."""
+_PLAIN: Final = re.compile(r"-?[\d.]+(e-?\d+)?|True|False|None|'.*'")
+"""A Python value."""

@@ -7,12 +7,16 @@ where to look next. A rule whose numbers are absent says nothing. No rule knows 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from .advice import input_advice
+from hpcsampler.protocol.snapshot import WINDOW_S
+
+from .advice import input_advice, retrace_advice
 
 if TYPE_CHECKING:
     from hpcsampler.protocol.snapshot import Finding, HostSnapshot, RankSnapshot
@@ -43,6 +47,8 @@ class View:
     host: Mapping[str, Any]
     mtbf_s: float
     """Mean time between failures of the whole job, in seconds, for the checkpoint interval."""
+    alone: bool = True
+    """No other job on the node has a rank of this number."""
 
     def share(self, phase: str) -> float:
         """Share of a phase in the window."""
@@ -84,18 +90,15 @@ class Rule:
 
 # ---- what rules measure -----------------------------------------------------------------------------------------
 
-def phase_share(phase: str, **details: tuple[str, ...]) -> Callable[[View], Evidence | None]:
-    """The share of a phase; and, under the names given, further values that must be there."""
-    def measure(view: View) -> Evidence | None:
-        evidence: Evidence = {"value": view.share(phase), "share": view.share(phase)}
-        for name, path in details.items():
-            found = view.get(*path)
-            if found is None:
-                return None
-            evidence[name] = found
-        return evidence
+def phase_share(phase: str) -> Callable[[View], Evidence | None]:
+    """The share of a phase."""
+    return lambda view: {"value": view.share(phase), "share": view.share(phase)}
 
-    return measure
+
+def _network(view: View) -> Evidence | None:
+    """Time in collectives without that in which the rank waits for another one."""
+    share = view.get("straggler", "network_share")
+    return None if share is None else {"value": share, "network": share}
 
 
 def _input(view: View) -> Evidence | None:
@@ -112,22 +115,33 @@ def _input(view: View) -> Evidence | None:
 
 def bottleneck(view: View) -> Mapping[str, Any] | None:
     """The stage of the input pipeline with the lowest ceiling, where stages are known."""
-    stages = view.get("pipeline") or ()
-    return next((stage for stage in stages if stage.get("bottleneck") and "ceiling_per_s" in stage), None)
+    return next((stage for stage in stages(view) if stage.get("bottleneck") and "ceiling_per_s" in stage), None)
+
+
+def stages(view: View) -> Sequence[Mapping[str, Any]]:
+    """Of the pipeline that is waited for; empty where they are not known."""
+    return () if view.get("input_elsewhere") else view.get("pipeline") or ()
 
 
 def _checkpoint(view: View) -> Evidence | None:
-    """The share of all time since attach, as far as it is known: a window of seconds holds all of one or nothing."""
+    """The share of all time since attach, as far as it is known: a window of seconds holds all of one or nothing.
+
+    Without restoring, of which there is one. Of a single checkpoint it is not known how often there is one.
+    """
     totals = view.rank.get("totals_s", {})
     known_s = sum(totals.values()) - totals.get("startup", 0.0)
-    count, seconds = view.get("checkpoints", "count"), view.get("checkpoints", "seconds")
-    if not count or known_s <= 0 or seconds is None:
+    count = view.get("checkpoints", "count")
+    if not count or count < CHECKPOINTS_LEAST or known_s <= 0:
         return None
-    cost_s = seconds / count
+    spent_s = max(0.0, totals.get("checkpoint", 0.0) - (view.get("checkpoints", "restored_s") or 0.0))
+    cost_s = spent_s / count
     return {
-        "value": totals.get("checkpoint", 0.0) / known_s, "share": totals.get("checkpoint", 0.0) / known_s,
-        "count": count, "cost_s": cost_s, "interval_s": known_s / count, "best_s": best_interval_s(cost_s, view.mtbf_s),
+        "value": spent_s / known_s, "share": spent_s / known_s, "count": count, "cost_s": cost_s,
+        "interval_s": known_s / count, "best_s": best_interval_s(cost_s, view.mtbf_s) + cost_s,
     }
+
+
+CHECKPOINTS_LEAST: Final = 2
 
 
 def best_interval_s(cost_s: float, mtbf_s: float) -> float:
@@ -143,14 +157,31 @@ def best_interval_s(cost_s: float, mtbf_s: float) -> float:
 
 
 def _retraces(view: View) -> Evidence | None:
-    """Only while it goes on: a function that was traced twice an hour ago is nobody's concern."""
-    worst = view.get("traces", "worst")
-    if not worst:
+    """Only while it goes on: a function that was traced again an hour ago is nobody's concern."""
+    now = [one for one in view.get("traces", "worst") or () if one.get("age_s", 0.0) <= WINDOW_S]
+    if not now:
         return None
     return {
-        "value": view.share("compile"), "share": view.share("compile"), "retraces": worst[0]["count"],
-        "function": worst[0]["function"], "changed": worst[0]["changed"] or "nothing that its arguments show",
+        "value": view.share("compile"), "share": view.share("compile"), "retraces": now[0]["count"],
+        "function": now[0]["function"], "changed": now[0]["changed"] or "nothing that its arguments show",
     }
+
+
+def _callback(view: View) -> Evidence | None:
+    """With the method that takes most of it, if that is known."""
+    evidence: Evidence = {"value": view.share("callback"), "share": view.share("callback"), "where": ""}
+    if called := view.get("callbacks"):
+        evidence |= {"callback": called[0]["name"], "where": f", most of it to {called[0]['name']}"}
+    return evidence
+
+
+def _user(view: View) -> Evidence:
+    """Without those phases that the user says are productive."""
+    share = max(0.0, view.share("user") - (view.get("productive_user") or 0.0))
+    evidence: Evidence = {"value": share, "share": share, "where": ""}
+    if view.get("top_cause", "phase") == "user" and (detail := view.get("top_cause", "detail")):
+        evidence |= {"phase": detail, "where": f", most of it to {detail}"}
+    return evidence
 
 
 def _straggler(view: View) -> Evidence | None:
@@ -169,7 +200,12 @@ def _stalled(view: View) -> Evidence | None:
     since_s, phase = view.get("stalled_s"), view.get("open_phase", "phase")
     if view.rank["state"] != "stalled" or since_s is None or phase is None:
         return None
-    return {"value": 1.0, "phase": phase, "since_s": since_s}
+    age_s = view.rank["age_s"]
+    if current(view):
+        where = f"no step for {since_s:.0f} s: it is in {phase}"
+    else:
+        where = f"no step seen for {since_s:.0f} s: it was in {phase} when it last said something, {age_s:.0f} s ago"
+    return {"value": 1.0, "phase": phase, "since_s": since_s, "age_s": age_s, "where": where}
 
 
 def _run_delay(view: View) -> Evidence | None:
@@ -184,25 +220,41 @@ def _throttled(view: View) -> Evidence | None:
 
 
 def _launch_bound(view: View) -> Evidence | None:
-    """Steps so short that what is done once a step weighs."""
-    p50 = view.get("step_ms", "p50")
+    """Steps so short that what is done once a step weighs. Not if it is something else that takes the time."""
+    p50, rate = view.get("step_ms", "p50"), view.get("steps_per_s")
     between = view.share("host") + view.share("callback")
-    if p50 is None or p50 > SHORT_STEP_MS:
+    if p50 is None or p50 > SHORT_STEP_MS or _stands_still(view):
+        return None
+    if rate is not None and rate * p50 / 1000 < MOSTLY_STEPS:
         return None
     return {"value": between, "share": between, "p50": p50}
 
 
 SHORT_STEP_MS: Final = 5.0
+MOSTLY_STEPS: Final = 0.5
+"""Usual steps, from the end of one to the end of the next, make up so much of the time; else the rest of it is what
+happens now and then."""
+STEPS_LEAST: Final = 100
+"""Of fewer steps none is one in a hundred."""
 
 
 def _jitter(view: View) -> Evidence | None:
-    p50, p99 = view.get("step_ms", "p50"), view.get("step_ms", "p99")
-    return {"value": p99 / p50, "times": p99 / p50, "p50": p50, "p99": p99} if p50 and p99 else None
+    p50, p99, rate = view.get("step_ms", "p50"), view.get("step_ms", "p99"), view.get("steps_per_s")
+    if not p50 or not p99 or (rate is not None and rate * WINDOW_S < STEPS_LEAST):
+        return None
+    return {"value": p99 / p50, "times": p99 / p50, "p50": p50, "p99": p99}
 
 
 def _productive(view: View) -> Evidence | None:
+    """Not where it is known that steps wait for something."""
     share = view.share("step") + view.share("device")
-    return {"value": share, "share": share}
+    waits = (view.get("straggler", "wait_share") or 0.0) >= WAIT[0] or starved(view)
+    return None if waits or _stands_still(view) else {"value": share, "share": share}
+
+
+def _stands_still(view: View) -> bool:
+    """A rank that hangs is in whatever it hangs in: that is no cost of each step."""
+    return bool(view.rank["state"] == "stalled")
 
 
 def _dropped(view: View) -> Evidence | None:
@@ -221,34 +273,53 @@ def say(text: str) -> Callable[[View, Evidence], str]:
 
 def _checkpoint_advice(view: View, evidence: Evidence) -> str:
     best_s, interval_s = evidence["best_s"], evidence["interval_s"]
-    hours = view.mtbf_s / 3600
+    hours = f"{view.mtbf_s / 3600:.4f}".rstrip("0").rstrip(".")
+    last = view.get("checkpoints", "last") or {}
+    ways = ["a faster file system"]
+    if last.get("format") != "keras weights":
+        ways.insert(0, "weights only (save_weights_only=True)")
+    if not last.get("background"):
+        ways.insert(0, "save in the background (tf.train.CheckpointOptions(enable_async=True), Orbax)")
     if interval_s < best_s:
         return (
-            f"save less often: with a failure every {hours:.3g} h (HPCSAMPLER_MTBF_H) one checkpoint in"
-            f" {best_s:.0f} s loses the least, now it is one in {interval_s:.0f} s; or save in the background"
-            " (tf.train.CheckpointOptions(enable_async=True), Orbax)"
+            f"save less often: with a failure every {hours} h (HPCSAMPLER_MTBF_H) one checkpoint in"
+            f" {best_s:.0f} s loses the least, now it is one in {interval_s:.0f} s; or {ways[0]}"
         )
-    return (
-        "make each one cheaper: save in the background (tf.train.CheckpointOptions(enable_async=True), Orbax), weights"
-        " only (save_weights_only=True), or a faster file system; the interval suits an MTBF of"
-        f" {hours:.3g} h (HPCSAMPLER_MTBF_H)"
-    )
+    return f"make each one cheaper: {', or '.join(ways)}; the interval suits an MTBF of {hours} h (HPCSAMPLER_MTBF_H)"
 
 
+def _callback_advice(_view: View, evidence: Evidence) -> str:
+    method = str(evidence.get("callback", "_batch_"))
+    if "_batch_" in method:
+        return (
+            "do less per batch: work at the end of an epoch or every hundredth batch, and read a metric's value only"
+            " then"
+        )
+    return "do it less often, say every tenth time, or let a thread do it beside the training"
+
+
+def _stacks(view: View) -> str:
+    """The command that shows what a rank's threads are in."""
+    if "rank" not in view.rank:
+        return f"py-spy dump --pid {view.rank['pid']}"
+    return f"hpcsampler stacks {view.rank['rank']}" + ("" if view.alone else f" --job {quote(view.rank['job'])}")
+
+
+HUNG: Final = "hung"
 _XPROF = "XProf: a few steps by tf.profiler.experimental.start/stop, then its {}"
 _SYSTEM = "a system monitor on this node (pidstat, perf sched, the cgroup's cpu.stat)"
 
 RULES: Final[Sequence[Rule]] = (
     Rule(
-        "hung", _stalled, "no step for {since_s:.0f} s: it is in {phase}", high=1.0,
-        advice=lambda view, _: f"look where it hangs: hpcsampler stacks {view.rank.get('rank', view.rank['pid'])}",
+        HUNG, _stalled, "{where}", high=1.0,
+        advice=lambda view, _: f"look where it hangs: {_stacks(view)}",
         next_tool="py-spy dump --native, and of the other ranks too: the one that does not wait is the cause",
     ),
     Rule(
         "input-bound", _input, "{share:.0%} of the time goes to waiting for input{where}",
         medium=WAIT[0], high=WAIT[1],
         advice=lambda view, _: input_advice(
-            bottleneck(view), view.get("pipeline") or (), starved=starved(view), split=view.get("input_split"),
+            bottleneck(view), stages(view), starved=starved(view), split=view.get("input_split"),
         ),
         next_tool=_XPROF.format("input pipeline analyzer"),
     ),
@@ -258,10 +329,10 @@ RULES: Final[Sequence[Rule]] = (
         advice=lambda _view, evidence: (
             f"mend rank {evidence['blamed']}: look at its own row, its node's load and its GPU's clocks"
         ),
-        next_tool="a trace of several ranks (Nsight Systems on both nodes) around one collective",
+        next_tool="a trace of several ranks (Nsight Systems on each) around one collective",
     ),
     Rule(
-        "network-bound", phase_share("collective", network=("straggler", "network_share")),
+        "network-bound", _network,
         "{network:.0%} of the time goes to collectives after the last rank has come",
         medium=WAIT[0], high=WAIT[1],
         advice=say("send less or overlap more: larger batches per step, gradients in half precision, fewer and larger"
@@ -278,15 +349,12 @@ RULES: Final[Sequence[Rule]] = (
         "retracing", _retraces,
         "{share:.1%} of the time goes to tracing; {function} was traced again {retraces} times: {changed}",
         info=0.001, medium=OTHER[0], high=OTHER[1],
-        advice=say("pin what changes: batch(drop_remainder=True) or padded shapes, input_signature=[…] on the"
-                   " tf.function, tensors instead of Python numbers as arguments"),
+        advice=lambda _view, evidence: retrace_advice(str(evidence["changed"])),
         next_tool="TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own retracing warnings with the function's place",
     ),
     Rule(
-        "callback-bound", phase_share("callback"), "{share:.0%} of the time goes to Keras callbacks",
-        medium=OTHER[0], high=OTHER[1],
-        advice=say("do less per batch: work at the end of an epoch or every hundredth batch, and read a metric's value"
-                   " only then"),
+        "callback-bound", _callback, "{share:.0%} of the time goes to Keras callbacks{where}",
+        medium=OTHER[0], high=OTHER[1], advice=_callback_advice,
         next_tool="py-spy record on this process, or cProfile around fit",
     ),
     Rule(
@@ -304,7 +372,7 @@ RULES: Final[Sequence[Rule]] = (
         next_tool="gc.set_debug(gc.DEBUG_STATS) says what each collection finds",
     ),
     Rule(
-        "user-phase", phase_share("user"), "{share:.0%} of the time goes to phases of your own",
+        "user-phase", _user, "{share:.0%} of the time goes to phases of your own{where}",
         medium=OTHER[0], high=OTHER[1],
         advice=say("look at the phase's own code, or name it productive (hpcsampler.phase(…, productive=True)) if it"
                    " is part of the work"),
@@ -319,7 +387,7 @@ RULES: Final[Sequence[Rule]] = (
     ),
     Rule(
         "host-bound",
-        lambda view: None if _launch_bound(view) else {"value": view.share("host"), "share": view.share("host")},
+        lambda view: None if _launch_bound(view) or _stands_still(view) else phase_share("host")(view),
         "{share:.0%} of the time is Python between steps", medium=OTHER[0], high=OTHER[1],
         advice=say("move what the loop does between steps into the tf.function or out of the loop, or name it with"
                    " hpcsampler.phase(…) to see what it is"),
@@ -378,20 +446,25 @@ def find(ranks: Sequence[RankSnapshot], host: HostSnapshot, mtbf_s: float) -> li
     """
     order = {severity: number for number, severity in enumerate(("high", "medium", "info"))}
     found: list[Finding] = []
+    numbers = Counter(rank.get("rank") for rank in ranks if rank["state"] not in {"exited", "killed"})
     for rank in ranks:
-        view = View(rank, host, mtbf_s)
-        if judged(view):
-            found += [finding for rule in RULES if (finding := _apply(rule, view)) is not None]
+        view = View(rank, host, mtbf_s, alone=numbers[rank.get("rank")] == 1)
+        rules = RULES if current(view) and judged(view) else [rule for rule in RULES if rule.code == HUNG]
+        found += [finding for rule in rules if (finding := _apply(rule, view)) is not None]
     return sorted(found, key=lambda finding: order[finding["severity"]])
 
 
+def current(view: View) -> bool:
+    """Whether a rank's numbers are of now."""
+    return bool(view.rank["age_s"] <= OLD_S)
+
+
 def judged(view: View) -> bool:
-    """Whether a rank's numbers say something about its training now."""
+    """Whether a rank's numbers say something about its training."""
     rank = view.rank
     return (
         rank["state"] in {"training", "stalled"}
         and bool(rank["phases"])
-        and rank["age_s"] <= OLD_S
         and rank["coverage"] >= LEAST_COVERAGE
         and not rank.get("paused", False)
         and view.share("startup") < MOST_STARTUP

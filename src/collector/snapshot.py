@@ -119,7 +119,7 @@ def rank_snapshot(state: RankState, now_ns: int, gpus: list[str]) -> RankSnapsho
         _add_timeline(found, state, timeline)
     if (checkpoints := state.account.checkpoints(now_ns)) is not None:
         found["checkpoints"] = checkpoints
-    if (traces := state.account.traces()) is not None:
+    if (traces := state.account.traces(now_ns)) is not None:
         found["traces"] = traces
     return found
 
@@ -195,6 +195,8 @@ def _add_window(found: RankSnapshot, state: RankState, timeline: Timeline) -> No
     covered_ns = sum(phases_ns.values())
     if covered_ns:
         found["phases"] = {label: ns / covered_ns for label, ns in phases_ns.items()}
+        if window_ns[USER_PRODUCTIVE]:
+            found["productive_user"] = window_ns[USER_PRODUCTIVE] / covered_ns
         found["coverage"] = covered_ns / (covered_ns + window_ns[UNCOVERED])
     # Until the first step there is no rate to dilute.
     stepping_ns = covered_ns - window_ns[Phase.STARTUP]
@@ -227,11 +229,14 @@ def _add_pipeline(found: RankSnapshot, state: RankState, now_ns: int, grown_ns: 
     pipeline = live.message
     share = found["phases"].get(Phase.INPUT.label, 0.0)
     slowest = bottleneck(pipeline, share)
-    found["pipeline"] = live.shown(slowest)
     # Waits for other iterators say nothing about these stages.
     key = _most_waited(grown_ns, Phase.INPUT)[1]
     if not pipeline.alone and key not in pipeline.keys:
+        found["pipeline"] = live.shown(None if key else slowest)
+        if key:
+            found["input_elsewhere"] = True
         return
+    found["pipeline"] = live.shown(slowest)
     if (split := input_split(pipeline, slowest, share, state.cpu)) is not None:
         found["input_split"] = split
     cause = found.get("top_cause")

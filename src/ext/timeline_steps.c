@@ -283,9 +283,15 @@ void hps_evaluation_event(hps_timeline *self, const hps_event *event) {
         self->batch_elements = 0;
         self->started = true;
         hps_open_interval(self, event);
-    } else if (event->kind == HPS_END && hps_close_interval(self, event->phase, event->key) && event->key == 1) {
-        count_evaluation(self, self->batch_elements > 0 ? self->batch_elements : (uint64_t)(event->value > 0 ? event->value : 0));
-        self->batch_elements = 0;
+    } else if (event->kind == HPS_END && hps_close_interval(self, event->phase, event->key)) {
+        hps_open *batch = hps_find_open(self, HPS_EVALUATION, 1);
+        if (event->key == 1) {
+            uint64_t told = event->value > 0 ? (uint64_t)event->value : 0;
+            count_evaluation(self, self->batch_elements > 0 ? self->batch_elements : told);
+            self->batch_elements = 0;
+        } else if (batch != NULL) {
+            hps_remove_open(self, batch); /* the data ended, or an error came, inside it: nothing else ends it */
+        }
     }
 }
 

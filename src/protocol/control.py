@@ -59,7 +59,7 @@ def encode(message: StacksRequest | Ask | Answer) -> bytes:
             items = [SCHEMA, "ask", message.rank, message.job]
         case Answer():
             items = [SCHEMA, message.found, message.text]
-    packed: bytes = msgpack.packb(items)
+    packed: bytes = msgpack.packb(items, unicode_errors="replace")
     return packed
 
 

@@ -47,6 +47,9 @@ _LAUNCHERS = (
     _Launcher("PMIx", ("PMIX_RANK",), ("PMIX_LOCAL_RANK",), ("PMIX_SIZE",)),
     _Launcher("torchrun", ("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",), needs="WORLD_SIZE"),
 )
+_DIGITS = 10
+"""No job has so many ranks; the wire takes no number without end."""
+_JOB_MOST = 256
 _JOB_VARIABLES = (
     "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "COBALT_JOBID", "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE",
 )
@@ -74,7 +77,7 @@ def identify(
     if world_size is not None:
         found_size = world_size
     if job is None:
-        job = next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), program)
+        job = next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), program)[:_JOB_MOST]
     return Identity(job, found_rank, local_rank, max(found_size, found_rank + 1), source)
 
 
@@ -97,7 +100,7 @@ def _from_tf_config(environ: Mapping[str, str]) -> tuple[int, int, int, str] | N
         kind, index = str(task["type"]), int(task["index"])
         addresses = [str(a) for name in ("chief", "master", "worker") for a in cluster.get(name, ())]
         offset = sum(len(cluster.get(name, ())) for name in ("chief", "master")) if kind == "worker" else 0
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None
     rank = offset + index
     if kind not in {"chief", "master", "worker"} or not 0 <= rank < len(addresses):
@@ -110,6 +113,6 @@ def _from_tf_config(environ: Mapping[str, str]) -> tuple[int, int, int, str] | N
 def _number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
     for name in names:
         text = environ.get(name, "").strip()
-        if text.isascii() and text.isdigit():
+        if text.isascii() and text.isdigit() and len(text) < _DIGITS:
             return int(text)
     return None

@@ -180,7 +180,8 @@ def encode(message: Message) -> bytes:
             body, kind = [message.reason], "bye"
         case Stacks():
             body, kind = [message.request, message.text], "stacks"
-    packed: bytes = msgpack.packb([SCHEMA, kind, message.rank_key, message.seq, *body])
+    # Names of files and jobs may hold bytes that are no UTF-8.
+    packed: bytes = msgpack.packb([SCHEMA, kind, message.rank_key, message.seq, *body], unicode_errors="replace")
     return packed
 
 

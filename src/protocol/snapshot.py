@@ -174,6 +174,8 @@ class _CheckpointsRequired(TypedDict):
     """For which the training was blocked by them."""
     bytes: int
     restored: int
+    restored_s: float
+    """For which the training was blocked by restoring."""
     last: CheckpointRecord
     """Written or restored."""
 
@@ -201,6 +203,8 @@ class TracedFunction(TypedDict):
     function: str
     count: int
     changed: str
+    age_s: float
+    """Since it was traced again the latest time."""
 
 
 class Traces(TypedDict):
@@ -212,7 +216,7 @@ class Traces(TypedDict):
     """Traces within others not counted twice."""
     last: TraceRecord
     worst: list[TracedFunction]
-    """Those traced most often again, at most five."""
+    """Those traced most often again, at most five; the one that was so last is among them."""
 
 
 class CallbackTime(TypedDict):
@@ -271,6 +275,10 @@ class RankSnapshot(_RankRequired, total=False):
     pipeline: list[StageSnapshot]
     """Sources first."""
     input_split: InputSplit
+    input_elsewhere: bool
+    """Most of the wait for input is for another iterator than that of `pipeline`."""
+    productive_user: float
+    """The part of `user` in `phases` that is productive; absent if none is."""
     overhead: float
     """CPU time of the sampler in the rank ÷ wall time."""
     cpu: RankCpu

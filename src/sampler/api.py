@@ -143,7 +143,10 @@ def phase(name: str, *, productive: bool = False) -> _events.Span:
     name = str(name)
     span = _spans.get((name, productive))
     if span is None:
-        span = _spans[name, productive] = _events.Span(_names.phase(name), 0, productive)
+        number = _names.phase(name)
+        span = _events.Span(number, 0, productive)
+        if number:  # a name made up anew for each step must not be kept for ever
+            _spans[name, productive] = span
     return span
 
 

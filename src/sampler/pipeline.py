@@ -159,12 +159,18 @@ def node_of(node: Any) -> Node:
         processing_ns=node.processing_time,
         bytes_produced=node.bytes_produced,
         buffered=node.buffered_elements,
-        parallelism=None if threads is None else threads.value,
+        parallelism=None if threads is None else _now(threads),
         autotuned=threads is not None and threads.tunable,
-        buffer_size=None if buffer is None else buffer.value,
+        buffer_size=None if buffer is None else _now(buffer),
         ratio=node.ratio,
         inputs=tuple(node.inputs),
     )
+
+
+def _now(parameter: Any) -> float:
+    """What runs. Of what tf.data tunes, `value` is what it thinks of next."""
+    value: float = parameter.state_value if parameter.tunable and parameter.state_value > 0 else parameter.value
+    return value
 
 
 def written(dataset: Any) -> Written:

@@ -64,3 +64,15 @@ def test_what_a_program_gives_to_attach_wins_over_run(tmp_path):
 def test_help_shows_how_mark_is_called():
     assert str(inspect.signature(hpcsampler.mark)) == "(name, value=0)"
     assert "mark(name, value=0)" in pydoc.plain(pydoc.render_doc(hpcsampler.mark))
+
+
+def test_phases_named_anew_for_each_step_are_not_kept_for_ever(tmp_path):
+    program = """
+from hpcsampler.sampler import api
+for number in range(5000):
+    with hpcsampler.phase(f"step {number}"):
+        pass
+assert hpcsampler.phase("step 0") is hpcsampler.phase("step 0")
+print(len(api._spans) <= 1024)
+"""
+    assert run(program, tmp_path).stdout == "True\n"

@@ -7,14 +7,17 @@ import dataclasses
 import pytest
 
 from hpcsampler.collector import ranks
+from hpcsampler.collector.findings import find
 from hpcsampler.collector.gpu import GpuReading
 from hpcsampler.collector.ingest import fold
+from hpcsampler.collector.pipeline import LivePipeline
 from hpcsampler.collector.ranks import RankState
 from hpcsampler.collector.snapshot import Moment, build, rank_snapshot
 from hpcsampler.protocol.incidents import TraceIncident
-from hpcsampler.protocol.messages import Events
+from hpcsampler.protocol.messages import Events, Pipeline
 from hpcsampler.protocol.phases import Flag, Kind, Phase
 from hpcsampler.protocol.snapshot import decode_snapshot, encode_snapshot
+from hpcsampler.protocol.stages import Role, Stage
 from tests.support.ranks import event, hello, steps
 
 S = 10**9
@@ -96,6 +99,18 @@ def test_productive_and_other_user_phases_are_one_phase_but_only_the_others_are_
     assert rank["top_cause"]["detail"] == "write logs"
     assert rank["top_cause"]["share"] == pytest.approx(0.3, abs=0.01)
     assert rank["goodput"] == pytest.approx((1 + 12 * 0.7) / 13, abs=0.01)
+
+
+def test_waits_for_another_iterator_are_not_blamed_on_a_stage_of_this_pipeline(told: Told) -> None:
+    slow = Stage("Map", "", 1.0, 1.0, False, 9.0, 1.0, 0, None, 0.0, Role.PREPARES, 1)
+    told.train(11, input_ns=60 * MS, step_ns=40 * MS)  # of iterator 1
+    for keys, elsewhere in (([1], False), ([2], True)):
+        told.state.pipeline = LivePipeline(Pipeline("r0", 1, keys, False, 10.0, [slow]), told.now)
+        rank = told.snapshot()
+        assert rank.get("input_elsewhere", False) is elsewhere
+        assert rank["pipeline"][0]["bottleneck"] is not elsewhere
+        (finding,) = (one for one in find([rank], {}, 86_400.0) if one["code"] == "input-bound")
+        assert ("stage" in finding["evidence"]) is not elsewhere
 
 
 def test_a_stall_below_one_percent_is_no_cause(told: Told) -> None:

@@ -29,6 +29,7 @@ S = 1_000_000_000
 def test_what_is_encoded_is_decoded() -> None:
     assert decode_request(encode(StacksRequest(7))) == StacksRequest(7)
     assert decode_ask(encode(Ask(3, "job"))) == Ask(3, "job")
+    assert decode_ask(encode(Ask(3, "caf\udce9"))) == Ask(3, "caf?")
     assert decode_answer(encode(Answer(True, "text"))) == Answer(True, "text")
 
 

@@ -57,6 +57,11 @@ def tf_config(kind: str, index: int, **cluster: list[str]) -> dict[str, str]:
         (tf_config("worker", 9, worker=["a:1"]), Identity("train.py", 0, 0, 1, "single process")),
         ({"TF_CONFIG": "{"}, Identity("train.py", 0, 0, 1, "single process")),
         ({"TF_CONFIG": "[]"}, Identity("train.py", 0, 0, 1, "single process")),
+        ({"TF_CONFIG": '{"cluster":{"worker":["a:1"]},"task":{"type":"worker","index":1e400}}'},
+         Identity("train.py", 0, 0, 1, "single process")),
+        ({"TF_CONFIG": "[" * 100_000}, Identity("train.py", 0, 0, 1, "single process")),
+        ({"PMI_RANK": "9" * 30}, Identity("train.py", 0, 0, 1, "single process")),
+        ({"SLURM_JOB_ID": "x" * 100_000}, Identity("x" * 256, 0, 0, 1, "single process")),
     ],
 )
 def test_launchers(environ, expected):

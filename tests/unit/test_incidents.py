@@ -72,7 +72,7 @@ def test_checkpoints_add_up_and_the_last_is_shown_with_its_bandwidths() -> None:
     account.take(replace(begun, background_s=1.0, complete_s=2.0, files=2, bytes=4000))
     shown = account.checkpoints(2_000_001_000)
     assert shown == {
-        "count": 2, "seconds": 1.0, "bytes": 5000, "restored": 1,
+        "count": 2, "seconds": 1.0, "bytes": 5000, "restored": 1, "restored_s": 0.5,
         "last": {
             "writer": "Model.save", "path": "/m.keras", "format": "keras", "restored": False, "blocked_s": 0.5,
             "age_s": 2.0, "files": 2, "bytes": 4000, "background": True, "background_s": 1.0,
@@ -110,18 +110,23 @@ def test_steps_that_a_write_in_the_background_slows_show_by_how_much() -> None:
 
 def test_traces_add_up_and_those_traced_most_often_again_are_named() -> None:
     account = Account()
-    assert account.traces() is None
+    assert account.traces(0) is None
     account.take(TRACED)
     for function, times in (("train", 3), ("augment", 5), *((f"f{i}", 1) for i in range(6))):
         for i in range(times):
             account.take(replace(TRACED, function=function, ordinal=i + 2, retrace=True, changed=f"argument x: {i}"))
     account.take(replace(TRACED, function="inner", nested=True))
-    shown = account.traces()
+    shown = account.traces(TRACED.at_ns + 2_000_000_000)
     assert shown is not None
     assert (shown["count"], shown["retraces"], shown["seconds"]) == (16, 14, 0.25 * 15)
     assert shown["worst"][:2] == [
-        {"function": "augment", "count": 5, "changed": "argument x: 4"},
-        {"function": "train", "count": 3, "changed": "argument x: 2"},
+        {"function": "augment", "count": 5, "changed": "argument x: 4", "age_s": 2.0},
+        {"function": "train", "count": 3, "changed": "argument x: 2", "age_s": 2.0},
     ]
     assert len(shown["worst"]) == 5
     assert shown["last"]["function"] == "inner"
+    account.take(replace(TRACED, function="f5", at_ns=TRACED.at_ns + 1, retrace=True, changed="argument x: 9"))
+    account.take(replace(TRACED, function="newest", at_ns=TRACED.at_ns + 2, retrace=True, changed="argument x: 9"))
+    shown = account.traces(TRACED.at_ns)
+    assert shown is not None
+    assert [one["function"] for one in shown["worst"]] == ["augment", "train", "f5", "f0", "newest"]

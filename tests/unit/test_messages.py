@@ -139,5 +139,10 @@ def test_items_that_a_later_version_appends_are_passed_over():
     assert decode(msgpack.packb([1, "bye", "k", 1, "exit", "more", 5])) == Bye("k", 1, "exit")
 
 
+def test_a_name_that_is_no_utf8_arrives_without_what_is_none():
+    """A file name in Latin-1 comes from the system with surrogates: it must not stop the sampler."""
+    assert decode(encode(Names("r", 1, {1024: "caf\udce9"}, {}))).phases == {1024: "caf?"}
+
+
 def test_a_batch_counts_its_events():
     assert Events("k", 1, 0, 0, 0, 0, bytes(3 * EVENT_SIZE)).count == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgpack
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from hpcsampler.collector.pipeline import LivePipeline, bottleneck, full_name, input_split
 from hpcsampler.protocol.messages import Pipeline, ProtocolError, decode, encode
 from hpcsampler.protocol.stages import STAGES_MOST, Role, Stage
+from hpcsampler.sampler.pipeline import node_of
 from hpcsampler.sampler.stages import Judged, Node, Reading, Written, judge, kind_of, readable
 
 RECORDED = json.loads((Path(__file__).parent / "golden" / "pipelines.json").read_text(encoding="utf-8"))
@@ -30,6 +32,23 @@ SLOW = {
 def reading(model: dict) -> Reading:
     nodes = {int(number): Node(*row[:-1], tuple(row[-1])) for number, row in model["nodes"].items()}
     return Reading(model["at_ns"], model["root"], nodes)
+
+
+def test_the_threads_that_run_are_counted_not_those_that_tfdata_thinks_of() -> None:
+    """As TensorFlow 2.21 told of a MapAndBatch that ran on two threads."""
+    def node(*parameters: SimpleNamespace) -> Node:
+        return node_of(SimpleNamespace(
+            name="MapAndBatch", node_class=3, num_elements=9, processing_time=9, bytes_produced=0, buffered_elements=0,
+            ratio=4.0, inputs=[2], parameters=list(parameters),
+        ))
+
+    def parameter(name: str, value: float, state_value: float, *, tunable: bool) -> SimpleNamespace:
+        return SimpleNamespace(name=name, value=value, state_value=state_value, tunable=tunable)
+
+    assert node(parameter("parallelism", 1.0, 2.0, tunable=True)).parallelism == 2.0
+    assert node(parameter("parallelism", 3.0, 0.0, tunable=False)).parallelism == 3.0
+    assert node(parameter("buffer_size", 2.0, 4.0, tunable=True)).buffer_size == 4.0
+    assert node().parallelism is None
 
 
 def judged(name: str, *, first_too: bool = True) -> Judged:

@@ -263,6 +263,15 @@ def test_validation_inside_fit_is_shown_apart_and_its_batches_are_no_steps() -> 
     assert ms(timeline) == {Phase.STEP: 10, Phase.HOST: 10, Phase.INPUT: 8, Phase.EVALUATION: 32}
 
 
+def test_validation_data_that_end_inside_a_batch_end_the_validation() -> None:
+    """Of data of unknown size Keras notices the end inside a batch, and never says that this one is over."""
+    script = Script().begin(0, Phase.EVALUATION).begin(0, Phase.EVALUATION, 1).end(10, Phase.EVALUATION, 1, 1)
+    script.begin(10, Phase.EVALUATION, 1).end(20, Phase.EVALUATION)
+    timeline = script.begin(30, Phase.STEP).end(40, Phase.STEP, value=1, flags=Flag.EXACT).fold(50)
+    assert ms(timeline) == {Phase.EVALUATION: 20, Phase.STEP: 10, Phase.HOST: 20}
+    assert (timeline.steps, timeline.evaluation_steps) == (1, 1)
+
+
 def test_step_times_leave_validation_out() -> None:
     script = Script()
     for t in (0, 20, 40, 160):

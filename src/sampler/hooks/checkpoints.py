@@ -222,8 +222,9 @@ class CheckpointHooks:
 
     def _tell(self, made: CheckpointIncident, path: str, seconds: float) -> int:
         """Have it sent; returns the bytes that are written, 0 if they are not known."""
+        beside = replace(made, background=True, blocked_s=0.0, background_s=seconds)
         if self._in_background():
-            made = _measured(replace(made, background=True, blocked_s=0.0, background_s=seconds), path)
+            made = _measured(beside, path)
             with self._lock:
                 begun = self._begun.pop(path, None)
                 if begun is None:  # it was quicker than the call that let it begin
@@ -239,6 +240,8 @@ class CheckpointHooks:
                     _bound(self._begun)
             made = made if done is None else _joined(made, done)
             self._incidents.add(made)
+        elif not _events.drives():  # a thread of the user's own, while the training goes on
+            self._incidents.add(made := _measured(replace(beside, complete_s=seconds), path))
         else:
             made = _measured(replace(made, complete_s=seconds), path)
             self._incidents.add(made)

@@ -55,7 +55,8 @@ class LoopHooks:
 
             self._marks.place(Kind.BEGIN, site, after=[*self._tensors(get_state()), *self._marks.acting_ops()])
             original(dataset, extra_test, marked_body, get_state, set_state, names, options)
-            self._marks.place(Kind.END, site, after=self._tensors(get_state()))
+            # A loop that carries no state is told to be over by the op that runs it alone.
+            self._marks.place(Kind.END, site, after=[*self._tensors(get_state()), *self._marks.acting_ops()])
             return None
 
         return for_statement

@@ -76,6 +76,8 @@ def describe(kind: Any) -> str:
         tensor = f"{getattr(kind.dtype, 'name', kind.dtype)}[{_shape(kind.shape)}]"
         return tensor if name == "TensorSpec" else f"{name.removesuffix('Spec')} {tensor}"
     if hasattr(kind, "value"):
+        if type(kind.value) is object:  # what TensorFlow puts in the place of a NaN, so that it is equal to itself
+            return "nan"
         return repr(kind.value)[:_TEXT_MOST]
     if hasattr(kind, "_ref"):
         return f"{type(kind._ref()).__name__} object"  # noqa: SLF001 - it has no other way to say what it is of
