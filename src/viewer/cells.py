@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 400
 """Characters of a foreign string that are looked at: more than any screen shows of it."""
+_IN_ASCII = {"→": "->", "…": "...", "—": "-", "–": "-"}  # noqa: RUF001 - these are meant
+"""What the daemon's own sentences have beyond ASCII."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,8 @@ def clean(text: object, glyphs: Glyphs) -> str:
     """`text` with nothing in it that moves a cursor, hides, reorders or joins characters, on one line.
 
     Controls become `?`; combining and format characters (joiners, direction overrides) go, as terminals
-    disagree on the cells they take. In ASCII mode every other character becomes `?`. What is no text is
-    empty.
+    disagree on the cells they take. In ASCII mode every other character becomes `?`, but for those of the
+    daemon's own sentences. What is no text is empty.
     """
     return _clean(text[:_LONGEST], glyphs) if isinstance(text, str) else ""
 
@@ -85,7 +87,7 @@ def _clean(text: str, glyphs: Glyphs) -> str:
         if category in {"Zs", "Zl", "Zp"}:
             kept.append(" ")
         elif category[0] == "C" or (glyphs.ascii and not character.isascii()):
-            kept.append("?")
+            kept.append(_IN_ASCII.get(character, "?"))
         else:
             kept.append(character)
     return "".join(kept)

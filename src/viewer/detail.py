@@ -7,32 +7,53 @@ from typing import TYPE_CHECKING, Any
 from .bars import shares_of
 from .cells import Glyphs, clean, cut, width
 from .header import join, legend
+from .incidents import callback_lines, checkpoint_lines, straggler_lines, trace_lines
 from .numbers import count, duration, fine_percent, inner, number, percent, size
 from .stages import stage_lines
 from .style import Line, Segment
 from .words import LONG_OPEN_S, is_gone, phase_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from .rows import Row
 
 _MARK_CELLS = 24
 """Most of a mark's name that is shown."""
+_LEAST_S = 0.05
+"""Less of a phase rounds to nothing since attach."""
 
 
 def detail_lines(row: Row, cells: int, glyphs: Glyphs) -> list[Line]:
-    """Who it is; where its time since attach went; what its process does; its input pipeline; the user's marks."""
-    parts = [_who(row.rank, glyphs), _process(row.rank, glyphs)] if row.rank else []
-    if row.gpu:
-        parts.append(_gpu(row.gpu, glyphs))
-    lines = [Line(tuple(join(list(enumerate(part)), cells, glyphs))) for part in parts if part]
-    totals = _totals(row.rank, cells, glyphs)
-    if totals.segments:
-        lines.insert(1, totals)
-    lines += stage_lines(row.rank, cells, glyphs)
-    marks = _marks(row.rank, cells, glyphs)
-    return [*lines, marks] if marks.segments else lines
+    """Who it is, where its time went, whom it waits for; its process; why in detail; its GPU; the user's marks."""
+    rank = row.rank
+    lines = [
+        *(_joined(_who(rank, glyphs), cells, glyphs) if rank else []),
+        _totals(rank, cells, glyphs),
+        *straggler_lines(rank, cells, glyphs),
+        *_joined(_process(rank, glyphs), cells, glyphs),
+        *_reasons(rank, cells, glyphs),
+        *(_joined(_gpu(row.gpu, glyphs), cells, glyphs) if row.gpu else []),
+        _marks(rank, cells, glyphs),
+    ]
+    return [line for line in lines if line.segments]
+
+
+def _joined(parts: Sequence[Segment], cells: int, glyphs: Glyphs) -> list[Line]:
+    return [Line(tuple(join(list(enumerate(parts)), cells, glyphs)))] if parts else []
+
+
+def _reasons(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> list[Line]:
+    """What the time in each phase went to, the phase that took most since attach first.
+
+    The window would be nearer, but then lines would change places while they are read.
+    """
+    of_phase = {
+        "input": stage_lines, "callback": callback_lines, "compile": trace_lines, "checkpoint": checkpoint_lines,
+    }
+    spent = shares_of(rank.get("totals_s"))
+    order = sorted(of_phase, key=lambda label: -spent.get(label, 0.0))
+    return [line for label in order for line in of_phase[label](rank, cells, glyphs)]
 
 
 def _who(rank: Mapping[str, Any], glyphs: Glyphs) -> list[Segment]:
@@ -57,10 +78,11 @@ def _totals(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> Line:
     seconds = shares_of(rank.get("totals_s"))
     since = "since attach" if number(rank, "known_since_s") is None else "known for"
     title = f"{since} {duration(sum(seconds.values()))}"
+    shown = {label: spent for label, spent in seconds.items() if spent >= _LEAST_S}
     return legend(
         title,
-        {label: duration(seconds[label]) for label in seconds},
-        seconds,
+        {label: duration(spent) for label, spent in shown.items()},
+        shown,
         cells,
         glyphs,
         names_first=False,

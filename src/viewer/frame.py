@@ -31,6 +31,8 @@ _WIDE = 100
 _HEAD = 4
 """Lines above the rows: title, node, legend, column titles."""
 _LEAST_TREND = 8
+_LEAST_KEPT = 4
+"""Lines for the detail and what sets it apart for which a message has to give way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def compose(snapshot: Snapshot | None, view: View) -> Frame:
 def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
     """Rows first, but a message can't be crowded out.
 
-    Then all messages, then the detail, then blank lines.
+    Then messages; but the detail keeps half of what is left then, if that shows something. Then blank lines.
     """
     two = view.width < _ONE_LINE_FROM
     if view.height is None:
@@ -144,7 +146,8 @@ def _share_out(view: View, rows: int, messages: int, detail: int) -> _Room:
         row_lines = 3
     page = max(min(rows, (space - said) // row_lines), 1)
     left = space - said - page * row_lines
-    more = min(left, messages - said)
+    kept = min(left // 2, detail + 2)  # blank lines stand above it and above the messages
+    more = min(messages - said, left - (kept if kept >= _LEAST_KEPT else 0))
     left -= more
     apart = left > 0 and said > 0 and row_lines < 3  # noqa: PLR2004 - else the last row brings its blank line
     return _Room(row_lines, page, said + more, apart=apart, detail=min(detail, max(left - apart - 1, 0)))
@@ -249,7 +252,8 @@ def _messages(lines: Sequence[Line], room: int, cells: int, glyphs: Glyphs) -> l
         return list(lines)
     if room <= 0:
         return []
-    more = f"  ({len(lines) - room} more)"
+    hidden = len(lines) - room
+    more = f"  ({hidden} more line{'s' if hidden > 1 else ''})"
     last = lines[room - 1]
     kept = fit(last.text, max(cells - len(more), 0), glyphs)
     return [*lines[: room - 1], Line((Segment(kept, last.segments[-1].style), Segment(more, "quiet")))]

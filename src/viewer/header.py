@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _TIME_OF_DAY = re.compile(r"\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)\Z")
 _RANK_STATES = ("killed", "stalled", "starting", "exited")
 """States worth counting in the header, as they are not what a rank should be in."""
+_PRESSURE = ("cpu", "io", "memory")
+"""The kernel's pressure stall information: in which share of the time some task waited for what."""
 
 
 def join(parts: Sequence[tuple[float, Segment]], cells: int, glyphs: Glyphs) -> list[Segment]:
@@ -106,6 +108,7 @@ def node_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
     used, total = number(host, "memory_used_bytes"), number(host, "memory_total_bytes")
     if used is not None:
         parts.append((4, Segment(f"memory {size(used)}" + (f"/{size(total)}" if total is not None else ""))))
+    parts += [(importance, Segment(text, style)) for importance, text, style in _stopped(host)]
     parts.append((2, Segment(_daemon(daemon, glyphs))))
     overheads = [
         value for rank in ranks if not is_gone(rank) and (value := number(rank, "overhead")) is not None
@@ -119,6 +122,17 @@ def node_line(snapshot: Snapshot, cells: int, glyphs: Glyphs) -> Line:
         lost = sum(drops)
         parts.append((1, Segment(f"{count(lost)} dropped", "bad") if lost else Segment("0 dropped")))
     return Line(tuple(join(parts, cells, glyphs)))
+
+
+def _stopped(host: Mapping[str, Any]) -> list[tuple[float, str, str]]:
+    """(importance, text, style) of what keeps the node's tasks from running: limits that they hit, and pressure."""
+    told: list[tuple[float, str, str]] = []
+    if throttled := number(inner(host, "cgroup"), "throttled"):
+        told.append((1.5, f"CPU limit hit in {percent(throttled)} of periods", "bad"))
+    psi = inner(host, "psi")
+    if pressure := [f"{name} {percent(share)}" for name in _PRESSURE if (share := number(psi, name)) is not None]:
+        told.append((6, f"pressure {', '.join(pressure)}", ""))
+    return told
 
 
 def _daemon(daemon: Mapping[str, Any], glyphs: Glyphs) -> str:

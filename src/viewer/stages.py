@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .cells import Glyphs, clean, fit
+from .cells import Glyphs, clean, fit, width
 from .numbers import compact, inner, items, number, percent, size
 from .style import Line, Segment
 
@@ -23,7 +23,7 @@ def stage_lines(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> list[Lin
     if not stages:
         return []
     slowest = sorted(range(len(stages)), key=lambda place: _ceiling(stages[place]))[:_MOST]
-    title = fit(f"  pipeline{_split(rank)}", _NAME_CELLS, glyphs)
+    title = fit(f"pipeline{_split(rank)}", _NAME_CELLS, glyphs)
     titles = title + "".join(fit(name, room, glyphs, right=True) for name, room in _COLUMNS)
     lines = [Line((Segment(titles, "quiet"),))]
     for place in sorted(slowest):
@@ -38,7 +38,8 @@ def stage_lines(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> list[Lin
             fit(value or glyphs.absent, room, glyphs, right=True)
             for value, (_, room) in zip(_values(stage), _COLUMNS, strict=True)
         )
-        marked = "  bottleneck" if bottleneck else ""
+        word = "  bottleneck"
+        marked = word if bottleneck and width(text + word) <= cells else ""  # the cursor says it, too
         lines.append(Line((Segment(text, "bold" if bottleneck else ""), Segment(marked, "bold"))))
     return [line for line in lines if line.cells <= cells] or []
 

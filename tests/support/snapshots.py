@@ -242,6 +242,72 @@ def eight_gpus() -> Snapshot:
     return snapshot(ranks, gpus)
 
 
+def incidents(late: int, *, steady: bool) -> dict[str, Any]:
+    """All that a rank may have a record of: `late` is the rank that the others wait for."""
+    straggler = {"source": "collective", "network_share": 0.03, "cause": "input", "steady": steady}
+    if steady:
+        straggler |= {"score": 0.94, "wait_share": 0.01}
+    else:
+        straggler |= {"score": 0.02, "wait_share": 0.31, "blamed_on_rank": late}
+    changed = "argument x: float32[32,8] → float32[17,8]"
+    return {
+        "straggler": straggler,
+        "callbacks": [
+            {"name": "SlowLogger.on_train_batch_end", "seconds": 1.2, "share": 0.12, "count": 300},
+            {"name": "ModelCheckpoint.on_epoch_end", "seconds": 0.1, "share": 0.01, "count": 1},
+            {"name": "History.on_epoch_end", "seconds": 0.001, "share": 0.0001, "count": 1},
+        ],
+        "traces": {
+            "count": 14,
+            "retraces": 3,
+            "seconds": 8.1,
+            "last": {"function": "train_step", "ordinal": 3, "seconds": 2.1, "changed": changed},
+            "worst": [
+                {"function": "train_step", "count": 2, "changed": changed},
+                {"function": "augment", "count": 1, "changed": ""},
+            ],
+        },
+        "checkpoints": {
+            "count": 3,
+            "seconds": 4.1,
+            "bytes": 360 << 20,
+            "restored": 1,
+            "step_inflation": 0.12,
+            "last": {
+                "writer": "ModelCheckpoint",
+                "path": "/scratch/run-7/epoch-3.keras",
+                "format": "keras",
+                "restored": False,
+                "blocked_s": 1.3,
+                "age_s": 1.3,
+                "files": 1,
+                "bytes": 120 << 20,
+                "background": True,
+                "background_s": 0.9,
+                "apparent_bytes_per_s": 3e9,
+                "durable_bytes_per_s": 96.8e6,
+            },
+        },
+    }
+
+
+def eventful() -> Snapshot:
+    """Two ranks with records of all kinds, on a node whose CPU limit is hit."""
+    shot = two_cpu_ranks()
+    for at, one in enumerate(shot["ranks"]):
+        one.update(incidents(0, steady=at == 0))  # type: ignore[typeddict-item]
+        one["totals_s"] |= {"checkpoint": 4.2 + at, "collective": 9.0}
+        one["cpu"]["run_delay"] = 0.4
+    shot["ranks"][0]["pipeline"] = [
+        {"stage": "TFRecord", "parallelism": 1.0, "autotuned": False, "buffered": 0, "bottleneck": False},
+        {"stage": "ParallelMap", "name": "decode", "parallelism": 2.0, "autotuned": True, "buffered": 3,
+         "bottleneck": True, "self_ms": 121.0, "ceiling_per_s": 8.2, "bytes_per_s": 1e6},
+    ]  # fmt: skip
+    shot["host"]["cgroup"] = {"throttled": 0.22, "throttled_s_per_s": 0.4}
+    shot["host"]["psi"] = {"cpu": 0.64, "io": 0.002, "memory": 0.0}
+    return shot
+
+
 def many_ranks(count: int = 512) -> Snapshot:
     """A node with more ranks than any screen has lines."""
     return snapshot(

@@ -30,6 +30,14 @@ def test_the_gravest_come_first() -> None:
     assert [style for _, style in said] == ["bad", "middle", "info"]
 
 
+def test_a_rank_is_named_with_its_job_where_there_are_several() -> None:
+    ranks = [{"rank_key": "k0", "job": "fit", "rank": 0}, {"rank_key": "k9", "job": "other", "rank": 0}]
+    shot = {"findings": [finding(0)], "ranks": ranks}
+    assert finding_lines(shot, UNICODE)[0][0].startswith("rank 0 of fit: ")  # type: ignore[arg-type]
+    shot["ranks"] = ranks[:1]
+    assert finding_lines(shot, UNICODE)[0][0].startswith("rank 0: ")  # type: ignore[arg-type]
+
+
 def test_ascii_and_hostile_findings() -> None:
     assert lines(finding(0), glyphs=ASCII)[0][0].endswith("-> change it")
     said = lines(None, {"severity": "x"}, {"severity": "high"})

@@ -22,6 +22,7 @@ SHOTS = {
     "troubled": snapshots.troubled,
     "hostile": snapshots.hostile,
     "many": snapshots.many_ranks,
+    "eventful": snapshots.eventful,
 }
 
 
@@ -277,6 +278,38 @@ def test_of_the_detail_as_much_is_shown_as_has_room() -> None:
     for height, lines in ((27, 0), (28, 1), (29, 2), (31, 4)):
         said = text(shot, width=120, height=height)
         assert sum(start in said for start in ("rank 0 of 8", "since attach", "now in input", "GPU 0 ")) == lines
+
+
+def test_messages_leave_room_for_the_detail_on_the_smallest_usual_screen() -> None:
+    """Many long findings and a long detail share what the rows leave; neither hides the other."""
+    shot = snapshots.eventful()
+    finding = {"severity": "high", "code": "x", "rank_key": "a", "rank": 0, "text": "slow " * 90, "evidence": {}}
+    shot["findings"] = [{**finding, "code": f"x{at}"} for at in range(9)]  # type: ignore[typeddict-item]
+    said = text(shot, width=80, height=24)
+    assert "more lines)" in said
+    for start in ("rank 0 of 2", "since attach", "straggler    the others wait for this rank"):
+        assert start in said
+
+
+def test_the_detail_has_what_took_most_since_attach_first() -> None:
+    def order(**totals: float) -> list[str]:
+        shot = snapshots.eventful()
+        shot["ranks"][0]["totals_s"] = totals
+        starts = [line.split(" ")[0] for line in text(shot, height=40).splitlines()]
+        return [start for start in starts if start in ("pipeline", "callbacks", "retraces", "checkpoints")]
+
+    assert order(callback=9.0, checkpoint=5.0, input=2.0) == ["callbacks", "checkpoints", "pipeline", "retraces"]
+    assert order(compile=9.0, input=5.0)[:2] == ["retraces", "pipeline"]
+
+
+def test_a_cpu_limit_that_is_hit_and_pressure_stand_in_the_line_of_the_node() -> None:
+    lines = text(snapshots.eventful(), width=220, height=50).splitlines()
+    assert "CPU limit hit in 22 % of periods" in lines[1]
+    assert "pressure cpu 64 %, io <1 %, memory 0 %" in lines[1]
+    assert "CPU limit hit in 22 %" in text(snapshots.eventful(), width=80, height=24).splitlines()[1]
+    at_ease = snapshots.eventful()
+    at_ease["host"]["cgroup"]["throttled"] = 0.0
+    assert "limit" not in text(at_ease, width=200).splitlines()[1]
 
 
 def test_names_inject_nothing_into_the_terminal() -> None:

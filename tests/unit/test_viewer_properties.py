@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,9 +13,13 @@ from hpcsampler.viewer.bars import apportion, letter_of, shares_of, stacked_bar
 from hpcsampler.viewer.cells import ASCII, UNICODE, clean, cut, fit, width, wrap
 from hpcsampler.viewer.frame import View, compose
 from hpcsampler.viewer.history import History
+from hpcsampler.viewer.incidents import callback_lines, checkpoint_lines, straggler_lines, trace_lines
 from hpcsampler.viewer.numbers import compact, duration, percent, short_duration, size
 from hpcsampler.viewer.once import snapshot_json
 from tests.support import snapshots
+
+if TYPE_CHECKING:
+    from hpcsampler.protocol.snapshot import Snapshot
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=4),
@@ -40,7 +45,19 @@ def mutilated(whole):
     return keep(whole)
 
 
-broken = mutilated(json.loads(json.dumps(snapshots.troubled())))
+def of_all_kinds() -> Snapshot:
+    """A snapshot with all that a viewer looks at."""
+    shot = snapshots.troubled()
+    more = snapshots.eventful()
+    shot["host"] |= more["host"]  # type: ignore[typeddict-item]
+    for one in shot["ranks"]:
+        one.update(snapshots.incidents(0, steady=one["rank"] == 0))  # type: ignore[typeddict-item]
+        one["pipeline"] = more["ranks"][0]["pipeline"]
+    return shot
+
+
+broken = mutilated(json.loads(json.dumps(of_all_kinds())))
+eventful = mutilated(json.loads(json.dumps(snapshots.eventful()["ranks"][1])))
 views = st.builds(
     View, width=st.integers(1, 220), height=st.none() | st.integers(1, 60), age_s=st.floats(0, 1e9),
     sort=st.sampled_from(("gpu", "rank", "stall", "rate", "goodput", "util")), reverse=st.booleans(),
@@ -58,6 +75,18 @@ def test_any_snapshot_gives_a_frame_that_fits(shot, view) -> None:
     assert all(character.isprintable() for line in frame.lines for character in line.text)
     if view.height is not None:
         assert len(frame.lines) == view.height
+
+
+@given(rank=eventful, cells=st.integers(1, 220), glyphs=st.sampled_from((UNICODE, ASCII)))
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_any_records_of_a_rank_give_a_line_at_most_each(rank, cells, glyphs) -> None:
+    for lines_of in (straggler_lines, callback_lines, trace_lines, checkpoint_lines):
+        lines = lines_of(rank, cells, glyphs)
+        assert len(lines) <= 1
+        for line in lines:
+            assert line.cells <= max(cells, 13)  # the frame clips a title that is too wide
+            assert line.text.isprintable()
+            assert not glyphs.ascii or line.text.isascii()
 
 
 @given(shot=broken)

@@ -20,6 +20,7 @@ def test_the_table_marks_the_bottleneck_and_fits() -> None:
     assert "fetch 25 % prep 75 %" in lines[0]
     assert [line.strip().split()[0] for line in lines[1:]] == ["TFRecord", "▶", "Batch"]
     assert lines[2].endswith("bottleneck")
+    assert "▶ Map decode" in stage_lines(rank, 80, UNICODE)[2].text  # the word gives way, not the line
     for cells in (10, 40, 80, 200):
         assert all(line.cells <= cells for line in stage_lines(rank, cells, ASCII))
 

@@ -19,6 +19,7 @@ from hpcsampler.viewer.numbers import (
     size,
 )
 from hpcsampler.viewer.style import LOOKS, PHASE_LOOK, level, to_text
+from hpcsampler.viewer.words import cause_cell
 
 
 @pytest.mark.parametrize(
@@ -219,3 +220,17 @@ def test_help_fits_the_smallest_usual_terminal() -> None:
     page = help_page(0, 80, 24, UNICODE)
     assert "of" not in page.lines[-1].text
     assert not any("…" in line.text for line in page.lines)
+
+
+def test_each_phase_is_told_apart_in_letter_name_and_words() -> None:
+    def said(phase: Phase) -> str:
+        return cause_cell({"top_cause": {"phase": phase.label, "share": 0.4}}, UNICODE)[0]
+
+    assert len({said(phase) for phase in Phase}) == len(Phase)
+    assert all(said(phase).endswith(" 40 %") for phase in Phase)
+    assert not any(said(phase).startswith(f"in {phase.label}") for phase in Phase)  # words, not only its name
+
+
+def test_what_the_daemon_writes_reads_in_ascii() -> None:
+    assert clean("f([…]) — x: [8] → [4]", ASCII) == "f([...]) - x: [8] -> [4]"
+    assert clean("训 →", ASCII) == "? ->"
