@@ -154,7 +154,8 @@ def snapshot(wait_s: float = 0.5) -> RankSnapshot | None:
     """This rank's own figures, as `hpcsampler top --json` has them; None while not attached or without a daemon.
 
     wait_s: how long to wait, at most, for figures that reach until now: they pass through the daemon. 0 gives the
-    newest that have come, at once. `age_s` says how old they are. From the first call on the daemon makes a snapshot
+    newest that have come, at once. `age_s` says how old they are. After half a second or more in which nothing came,
+    say without a daemon, no call waits until something has come. From the first call on the daemon makes a snapshot
     several times a second, as for a viewer.
     """
     session = _session

@@ -50,6 +50,26 @@ hpcsampler.attach(daemon="never", strict=True)
 begin = time.monotonic()
 assert hpcsampler.snapshot(0.3) is None
 assert 0.29 < time.monotonic() - begin < 3
+assert hpcsampler.snapshot(0.5) is None
+begin = time.monotonic()
+assert [hpcsampler.snapshot(5) for _ in range(100)] == [None] * 100  # an epoch each
+assert time.monotonic() - begin < 1
+""")
+
+
+def test_figures_come_again_when_a_daemon_comes() -> None:
+    run("""
+import subprocess, sys, time, hpcsampler
+hpcsampler.attach(daemon="never", strict=True)
+assert hpcsampler.snapshot(0.5) is None
+daemon = subprocess.Popen([sys.executable, "-m", "hpcsampler", "daemon", "run"], stderr=subprocess.DEVNULL)
+end = time.monotonic() + 30
+while hpcsampler.snapshot() is None and time.monotonic() < end:
+    time.sleep(0.1)
+time.sleep(0.3)
+assert hpcsampler.snapshot(5)["age_s"] < 0.5
+daemon.terminate()
+daemon.wait()
 """)
 
 
