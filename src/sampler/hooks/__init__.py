@@ -11,6 +11,8 @@ from .collections import CollectionHooks
 from .patches import Patches
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..names import Names
     from ..pipeline import PipelineReader
     from .graph import GraphMarks
@@ -82,41 +84,62 @@ class HookSet:
             else:
                 from .keras import KerasHooks
 
-                KerasHooks(self.problems, self._names).install(self._patches)
-                self._checkpoints.install_keras(self._patches)
+                self._part("Keras", lambda: KerasHooks(self.problems, self._names).install(self._patches))
+                self._part("Keras's checkpoints", lambda: self._checkpoints.install_keras(self._patches))
         except Exception as error:  # noqa: BLE001 - whatever an unknown version does, the import must go on
             self.problems.append(f"{name} is not hooked: {type(error).__name__}: {error}"[:500])
         self.problems.extend(f"not hooked: {target}" for target in self._patches.missing[missing:])
 
     def _hook_tensorflow(self, module: Any) -> GraphMarks:
-        from ...ext import _events
-        from ..pipeline import PipelineReader
+        """Hook each part by itself: a version that moved what one of them needs keeps the others."""
         from . import results, saved_model
         from .collectives import CollectiveHooks
         from .functions import FunctionHooks
-        from .graph import GraphMarks, framework_library
-        from .iterators import IteratorHooks
+        from .graph import GraphMarks
         from .loops import LoopHooks
         from .traces import TraceHooks
 
-        marks = self._marks or GraphMarks(self._names)
+        marks, patches = self._marks or GraphMarks(self._names), self._patches
+        # A mark that nobody takes out of what is saved could be loaded only where hpcsampler is.
+        if not self._part("saved models", lambda: saved_model.install(patches)):
+            marks.unavailable = "marks can't be kept out of saved models"
+        else:
+            self._part("waits inside tf.function", lambda: self._register_mark(module, marks))
+        self._part("iterators", lambda: self._hook_iterators(marks))
+        self._part("loops over datasets", lambda: LoopHooks(marks).install(patches))
+        self._part("tf.function", lambda: FunctionHooks(marks).install(patches))
+        self._part("collectives", lambda: CollectiveHooks(marks).install(patches))
+        self._part("results", lambda: results.install(patches))
+        self._part("traces", lambda: TraceHooks(self._names, self.incidents).install(patches))
+        self._part("checkpoints", lambda: self._checkpoints.install_tensorflow(patches))
+        return marks
+
+    def _part(self, what: str, install: Callable[[], Any]) -> Any:
+        """What `install()` returns; None, and noted as missing, if it fails."""
+        try:
+            return install()
+        except Exception as error:  # noqa: BLE001 - whatever an unknown version does, the import must go on
+            self._patches.missing.append(f"{what} ({type(error).__name__}: {error})"[:300])
+            return None
+
+    def _register_mark(self, module: Any, marks: GraphMarks) -> None:
+        from ...ext import _events
+        from .graph import framework_library
+
         try:
             _events.register_graph_mark(framework_library(module))
-        except RuntimeError as error:
-            marks.unavailable = str(error)
-            self._patches.missing.append(f"waits inside tf.function ({error})")
+        except Exception as error:
+            marks.unavailable = str(error) or type(error).__name__
+            raise
+
+    def _hook_iterators(self, marks: GraphMarks) -> None:
+        from ..pipeline import PipelineReader
+        from .iterators import IteratorHooks
+
         iterators = IteratorHooks(self._names, marks)
         iterators.install(self._patches)
-        reader = PipelineReader(iterators.open_iterators)
-        if reader.unavailable:
+        reader = self._part("stages of the input pipeline", lambda: PipelineReader(iterators.open_iterators))
+        if reader is not None and reader.unavailable:
             self._patches.missing.append(reader.unavailable)
         else:
             self.pipeline = reader
-        LoopHooks(marks).install(self._patches)
-        FunctionHooks(marks).install(self._patches)
-        CollectiveHooks(marks).install(self._patches)
-        saved_model.install(self._patches)
-        results.install(self._patches)
-        TraceHooks(self._names, self.incidents).install(self._patches)
-        self._checkpoints.install_tensorflow(self._patches)
-        return marks

@@ -67,13 +67,13 @@ class IteratorHooks:
         from tensorflow.python.data.ops import iterator_ops, optional_ops
         from tensorflow.python.distribute import input_lib
 
-        owned, distributed = iterator_ops.OwnedIterator, input_lib.DistributedIteratorBase
+        owned, distributed, optional = iterator_ops.OwnedIterator, input_lib.DistributedIteratorBase, "get_next_as_optional"
         patches.wrap(owned, "__init__", self._made)
         # `__next__` and `get_next` both come through here.
-        patches.wrap(owned, "_next_internal", lambda original: self._timed(original, self._next_in_graph))
-        patches.wrap(owned, "get_next_as_optional", lambda original: self._optional(original, outer=False))
-        patches.wrap(distributed, "get_next", self._distributed_get_next)
-        patches.wrap(distributed, "get_next_as_optional", lambda original: self._optional(original, outer=True))
+        patches.wrap(owned, "_next_internal", lambda original: self._timed(original, self._next_in_graph), takes=1)
+        patches.wrap(owned, optional, lambda original: self._optional(original, outer=False), takes=1)
+        patches.wrap(distributed, "get_next", self._distributed_get_next, takes=2)
+        patches.wrap(distributed, optional, lambda original: self._optional(original, outer=True), takes=1)
         patches.wrap(optional_ops._OptionalImpl, "get_value", self._get_value)  # noqa: SLF001
 
     # ---- which dataset -----------------------------------------------------------------------------------------

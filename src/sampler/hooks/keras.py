@@ -47,7 +47,7 @@ class KerasHooks:
         for part, phase in (("train", Phase.STEP), ("test", Phase.EVALUATION), ("predict", Phase.EVALUATION)):
             for edge, bound in (("begin", _keras.batch_begin), ("end", _keras.batch_end)):
                 method = f"on_{part}_batch_{edge}"
-                patches.wrap(callback_list, method, functools.partial(self._bound, bound, method, phase))
+                patches.wrap(callback_list, method, functools.partial(self._bound, bound, method, phase), takes=3)
         for name in ("train_begin", "train_end", "epoch_begin", "epoch_end", "test_begin", "test_end",
                      "predict_begin", "predict_end"):
             patches.wrap(callback_list, f"on_{name}", functools.partial(self._between, f"on_{name}"))

@@ -34,7 +34,7 @@ class LoopHooks:
         from tensorflow.python.data.ops import dataset_ops
 
         table = control_flow.for_loop_registry._registry  # noqa: SLF001 - it has no way to replace an entry
-        patches.wrap_item(table, dataset_ops.DatasetV2, self._for_statement)
+        patches.wrap_item(table, dataset_ops.DatasetV2, self._for_statement, takes=7)
 
     def _for_statement(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def for_statement(

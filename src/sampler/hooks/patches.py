@@ -29,14 +29,18 @@ class Patches:
         self.missing: list[str] = []
         """`owner.name` of each target that this version of the framework does not have."""
 
-    def wrap(self, owner: Any, name: str, make: Callable[[Any], Wrapper]) -> bool:
+    def wrap(self, owner: Any, name: str, make: Callable[[Any], Wrapper], *, takes: int | None = None) -> bool:
         """Replace `owner.name` by `make(original)`. False, and noted as missing, if there is none.
 
+        takes: how many arguments the wrapper can pass on; an original that has more or fewer is left alone.
         The wrapper takes over the original's name, module and docs: AutoGraph and error messages look at them.
         """
         original = getattr(owner, name, None)
         if original is None:
             self.missing.append(f"{getattr(owner, '__name__', owner)}.{name}")
+            return False
+        if takes is not None and not _takes(original, takes):
+            self.missing.append(f"{getattr(owner, '__name__', owner)}.{name} (its arguments are others)")
             return False
         replacement = make(original)
         with contextlib.suppress(AttributeError, TypeError, ValueError):  # a compiled function may take, or have, none
@@ -49,10 +53,12 @@ class Patches:
         self._done.append(_Patch(owner, name, original, replacement, inherited))
         return True
 
-    def wrap_item(self, table: MutableMapping[Any, Any], key: Any, make: Callable[[Any], Wrapper]) -> bool:
+    def wrap_item(
+        self, table: MutableMapping[Any, Any], key: Any, make: Callable[[Any], Wrapper], *, takes: int,
+    ) -> bool:
         """The same for an entry of a dict."""
         original = table.get(key)
-        if original is None:
+        if original is None or not _takes(original, takes):
             self.missing.append(getattr(key, "__name__", str(key)))
             return False
         table[key] = replacement = make(original)
@@ -79,3 +85,10 @@ class Patches:
                     delattr(patch.owner, patch.name)
                 else:
                     setattr(patch.owner, patch.name, patch.original)
+
+
+def _takes(function: Any, count: int) -> bool:
+    try:
+        return len(inspect.signature(function).parameters) == count
+    except (TypeError, ValueError):
+        return False

@@ -20,10 +20,10 @@ def install(patches: Patches) -> None:
 
     # `.numpy()`, `float()`, `bool()`, `int()`, `print()` and Keras's logs all come through here.
     tensor = ops._EagerTensorBase  # noqa: SLF001 - the only place that they share
-    patches.wrap(tensor, "_numpy", _waits)
-    patches.wrap(context.Context, "sync_executors", _waits)
-    patches.wrap(executor.Executor, "wait", _waits)
-    patches.wrap(tensor, "_copy_nograd", _copies)
+    patches.wrap(tensor, "_numpy", _waits, takes=1)
+    patches.wrap(context.Context, "sync_executors", _waits, takes=1)
+    patches.wrap(executor.Executor, "wait", _waits, takes=1)
+    patches.wrap(tensor, "_copy_nograd", _copies, takes=3)
 
 
 def _waits(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from .patches import Patches
 
 
-def install(patches: Patches) -> None:
-    """Wrap the building of the graphs that `tf.saved_model.save` and Keras' `export` write."""
+def install(patches: Patches) -> bool:
+    """Wrap the building of the graphs that `tf.saved_model.save` and Keras' `export` write; False if that can't be."""
     from tensorflow.python.saved_model import save
 
-    patches.wrap(save, "_build_meta_graph", _build_meta_graph)
+    return patches.wrap(save, "_build_meta_graph", _build_meta_graph)
 
 
 def _build_meta_graph(original: Callable[..., Any]) -> Callable[..., Any]:
