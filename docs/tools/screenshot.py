@@ -160,7 +160,9 @@ def screens() -> dict[str, tuple[tuple[Line, ...], int, Terminal, str]]:
     gpus, ranks = snapshots.eight_gpus(), snapshots.two_cpu_ranks()
     label = "SIMULATED: no GPU was at hand, all numbers are made up"
     made = {}
-    for name, shot in {"gpus": gpus, "ranks": ranks, "troubled": snapshots.troubled()}.items():
+    for name, shot in {
+        "gpus": gpus, "ranks": ranks, "troubled": snapshots.troubled(), "eventful": snapshots.eventful(),
+    }.items():
         history = past(shot)
         view = View(width=120, height=32, age_s=0.2, history=history, until=history.bucket)
         for cells, height in ((80, 24), (120, 32), (200, 40)):
@@ -226,7 +228,8 @@ def main() -> int:
         if shot is None:
             print(f"no daemon answers in {arguments.live}", file=sys.stderr)
             return 1
-        view = View(width=120, height=17, age_s=0.1, history=history, until=history.bucket)
+        view = View(width=120, height=28, age_s=0.1, history=history, until=history.bucket)
+        view = replace(view, selected=compose(shot, view).keys[-1])  # the demo's slow rank
         save("top", images, (compose(shot, view).lines, 120, DARK, ""))
     else:
         made = screens()

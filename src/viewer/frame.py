@@ -31,7 +31,7 @@ _WIDE = 100
 _HEAD = 4
 """Lines above the rows: title, node, legend, column titles."""
 _LEAST_TREND = 8
-_LEAST_KEPT = 4
+_LEAST_KEPT = 5
 """Lines for the detail and what sets it apart for which a message has to give way."""
 
 

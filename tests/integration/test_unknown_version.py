@@ -1,4 +1,4 @@
-"""A TensorFlow or Keras of tomorrow, in which something has moved: the training runs, and it is said what is not seen."""
+"""A TensorFlow or Keras of tomorrow, in which something has moved: the training runs, and what is not seen is said."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def modules() -> list[str]:
 def outcomes() -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as directory:
         done = subprocess.run(
-            [sys.executable, WORKLOAD, *modules()], env=environment(Path(directory)), stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, timeout=400, check=False,
+            [sys.executable, WORKLOAD, *modules()], env=environment(Path(directory)), capture_output=True,
+            text=True, timeout=400, check=False,
         )
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -67,7 +67,8 @@ class IteratorHooks:
         from tensorflow.python.data.ops import iterator_ops, optional_ops
         from tensorflow.python.distribute import input_lib
 
-        owned, distributed, optional = iterator_ops.OwnedIterator, input_lib.DistributedIteratorBase, "get_next_as_optional"
+        owned, distributed = iterator_ops.OwnedIterator, input_lib.DistributedIteratorBase
+        optional = "get_next_as_optional"
         patches.wrap(owned, "__init__", self._made)
         # `__next__` and `get_next` both come through here.
         patches.wrap(owned, "_next_internal", lambda original: self._timed(original, self._next_in_graph), takes=1)

@@ -72,12 +72,11 @@ def without(module: str) -> Iterator[None]:
     """To hpcsampler that module is gone."""
     real = builtins.__import__
 
-    def gone(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        if str((globals or {}).get("__name__", "")).startswith("hpcsampler."):
-            wanted = {name, *(f"{name}.{part}" for part in fromlist or ())}
-            if module in wanted:
+    def gone(name: str, into: Any = None, local: Any = None, parts: Any = (), level: int = 0) -> Any:
+        if str((into or {}).get("__name__", "")).startswith("hpcsampler."):
+            if module in {name, *(f"{name}.{part}" for part in parts or ())}:
                 raise ImportError(f"no module {module}")
-        return real(name, globals, locals, fromlist, level)
+        return real(name, into, local, parts, level)
 
     with mock.patch.object(builtins, "__import__", gone):
         yield
@@ -114,7 +113,7 @@ def main() -> None:
             line["problems"] = found.problems
             line["lost"] = sorted(set(all_hooked) - set(found.hooked()))
             line["same"] = train() == plain
-        except Exception:  # noqa: BLE001 - is told
+        except Exception:
             line["error"] = traceback.format_exc()
         hpcsampler.detach()
         print(json.dumps(line), flush=True)
