@@ -73,9 +73,9 @@ def without(module: str) -> Iterator[None]:
     real = builtins.__import__
 
     def gone(name: str, into: Any = None, local: Any = None, parts: Any = (), level: int = 0) -> Any:
-        if str((into or {}).get("__name__", "")).startswith("hpcsampler."):
-            if module in {name, *(f"{name}.{part}" for part in parts or ())}:
-                raise ImportError(f"no module {module}")
+        wanted = {name, *(f"{name}.{part}" for part in parts or ())}
+        if module in wanted and str((into or {}).get("__name__", "")).startswith("hpcsampler."):
+            raise ImportError(f"no module {module}")
         return real(name, into, local, parts, level)
 
     with mock.patch.object(builtins, "__import__", gone):
