@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 FUNCTIONS_MOST: Final = 256
 """Functions whose traces are counted each on its own."""
 WORST_MOST: Final = 5
+ANEW_LEAST: Final = 4
+"""So many functions of one name may be made, say with each of several models, before it looks like a loop that does."""
+ANEW: Final = "a new tf.function of that name each time"
 STEPS_LEAST: Final = 5
 """Steps that it takes during a write, and before it, to say how much it slowed them."""
 _MOST: Final = (1 << 63) - 1
@@ -37,6 +40,8 @@ class Account:
         self._retraced = 0
         self._tracing_s = 0.0
         self._last_trace: TraceIncident | None = None
+        self._made: dict[str, int] = {}
+        """How many functions of each name were traced for the first time."""
         self._functions: dict[str, tuple[int, str, int]] = {}
         """How often each was traced again; why, and when, the latest time."""
 
@@ -73,11 +78,23 @@ class Account:
             self._tracing_s += trace.seconds
         self._last_trace = trace
         if not trace.retrace:
+            self._take_first_trace(trace)
             return
         self._retraced += 1
         count, _, _ = self._functions.get(trace.function, (0, "", 0))
         if count or len(self._functions) < FUNCTIONS_MOST:
             self._functions[trace.function] = count + 1, trace.changed, trace.at_ns
+
+    def _take_first_trace(self, trace: TraceIncident) -> None:
+        """A function that is made anew in a loop is traced anew each time, and is no retrace to TensorFlow."""
+        if trace.nested or trace.ordinal != 1:
+            return
+        count = self._made.get(trace.function, 0)
+        if count or len(self._made) < FUNCTIONS_MOST:
+            self._made[trace.function] = count + 1
+        if count >= ANEW_LEAST and (trace.function in self._functions or len(self._functions) < FUNCTIONS_MOST):
+            again = self._functions.get(trace.function, (0, "", 0))[0]
+            self._functions[trace.function] = max(count, again + 1), ANEW, trace.at_ns
 
     def rate(self, timeline: Timeline) -> None:
         """Compare the steps during the last write in the background with those before it. About once a second."""

@@ -134,10 +134,9 @@ def retrace_advice(changed: str) -> str:
     """What keeps that from changing which changed, as `retraces.explain` says it in the rank."""
     before, arrow, after = changed.partition(": ")[2].partition(";")[0].partition(" → ")
     first, second = _TENSOR.fullmatch(before), _TENSOR.fullmatch(after)
-    if "another " in changed and " object" in changed:
-        return "pass the same object each time, or make what changes of it a tensor: each object is traced anew"
-    if "newly given" in changed or "no longer given" in changed:
-        return "call it with the same arguments each time: a default value that is left out once is another signature"
+    for words, advice in _BY_WORDS.items():
+        if words in changed:
+            return advice
     if first and second:
         if first[1] != second[1]:
             return "give it one dtype: tf.cast where the argument is made, or input_signature=[…] on the tf.function"
@@ -153,6 +152,13 @@ def retrace_advice(changed: str) -> str:
     )
 
 
+_GIVEN: Final = "call it with the same arguments each time: a default that is left out once is another signature"
+_BY_WORDS: Final[Mapping[str, str]] = {
+    "a new tf.function": "make the tf.function, or the dataset whose function it is, once, outside of the loop",
+    ": another ": "pass the same object each time, or make what changes of it a tensor: each object is traced anew",
+    ": newly given": _GIVEN,
+    ": no longer given": _GIVEN,
+}
 _TENSOR: Final = re.compile(r"(\w+)\[[\d,?…]*\]")
 """`float32[8,4]`: its dtype, then its shape."""
 _PLAIN: Final = re.compile(r"-?[\d.]+(e-?\d+)?|True|False|None|'.*'")

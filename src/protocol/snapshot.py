@@ -198,7 +198,7 @@ class TraceRecord(TypedDict):
 
 
 class TracedFunction(TypedDict):
-    """A function that was traced more than once, with the latest reason."""
+    """A function that was traced more than once, with the latest reason, or made anew and traced again and again."""
 
     function: str
     count: int

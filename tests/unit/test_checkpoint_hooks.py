@@ -15,11 +15,18 @@ from hpcsampler.sampler.incidents import Incidents
 from hpcsampler.sampler.names import Names
 
 
+class Options:
+    """As `tf.train.CheckpointOptions(enable_async=True)`."""
+
+    experimental_enable_async_checkpoint = True
+
+
 class Writer:
     """Something like Keras's model."""
 
-    def save(self, path: Path) -> None:
-        path.write_bytes(b"1" * 10)
+    def save(self, path: Path, options: Options | None = None) -> None:
+        if options is None:
+            path.write_bytes(b"1" * 10)
 
 
 @pytest.fixture
@@ -30,6 +37,7 @@ def incidents() -> Iterator[Incidents]:
     found = Incidents()
     hooks = CheckpointHooks(Names(), found)
     original, Writer.save = Writer.save, hooks._checkpoint("Writer.save")(Writer.save)  # type: ignore[method-assign]
+    hooks._in_background = lambda: threading.current_thread().name == "of TensorFlow"
     yield found
     Writer.save = original  # type: ignore[method-assign]
     _events.record(False)
@@ -59,3 +67,32 @@ def test_what_the_training_writes_itself_blocks_it(incidents: Incidents, tmp_pat
     made = only(incidents)
     assert not made.background
     assert made.blocked_s > 0
+
+
+def test_a_write_in_the_background_that_fails_is_not_being_written_for_ever(
+    incidents: Incidents, tmp_path: Path,
+) -> None:
+    path = tmp_path / "nowhere" / "m.keras"
+    failed: list[OSError] = []
+
+    def write() -> None:
+        try:
+            Writer().save(path)
+        except OSError as error:
+            failed.append(error)
+
+    Writer().save(path, Options())
+    assert only(incidents).background_s is None
+    thread = threading.Thread(target=write, name="of TensorFlow")
+    thread.start()
+    thread.join()
+    made = only(incidents)
+    assert failed
+    assert made.background_s is not None
+    assert made.bytes is None
+
+
+def test_a_checkpoint_that_fails_is_none_and_fails_as_it_did(incidents: Incidents, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Writer().save(tmp_path / "nowhere" / "m.keras")
+    assert incidents.take() == []

@@ -126,6 +126,7 @@ def test_a_retrace_of_long_ago_is_not_what_is_traced_now() -> None:
         ("argument x: float32[8] → int32[8]", "dtype", "drop_remainder"),
         ("argument model: another Sequential object", "same object", "drop_remainder"),
         ("argument training: newly given", "same arguments", "drop_remainder"),
+        ("a new tf.function of that name each time", "outside of the loop", "drop_remainder"),
     ],
 )
 def test_the_advice_is_for_what_changed(changed: str, told: str, untold: str) -> None:

@@ -130,3 +130,18 @@ def test_traces_add_up_and_those_traced_most_often_again_are_named() -> None:
     shown = account.traces(TRACED.at_ns)
     assert shown is not None
     assert [one["function"] for one in shown["worst"]] == ["augment", "train", "f5", "f0", "newest"]
+
+
+def test_a_function_that_is_made_anew_in_a_loop_is_named() -> None:
+    account = Account()
+    for number in range(10):
+        account.take(replace(TRACED, function="step", ordinal=1, retrace=False, changed="", at_ns=number))
+        account.take(replace(TRACED, function="inner", ordinal=1, retrace=False, changed="", nested=True))
+        if number < 4:
+            account.take(replace(TRACED, function="of_each_model", ordinal=1, retrace=False, changed=""))
+    shown = account.traces(9)
+    assert shown is not None
+    assert shown["worst"] == [
+        {"function": "step", "count": 9, "changed": "a new tf.function of that name each time", "age_s": 0.0},
+    ]
+    assert shown["retraces"] == 0

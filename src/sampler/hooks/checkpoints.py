@@ -202,29 +202,35 @@ class CheckpointHooks:
         local.inside = True
         began_ns = _events.now_ns()
         _events.emit(Phase.CHECKPOINT, Kind.BEGIN, key)
+        written = False
+        result = None
         try:
-            result = original(*args, **kwargs)
-            seconds = (_events.now_ns() - began_ns) / 1e9
-            # It is written, or restored. What can't be told about it must not fail it now.
-            with contextlib.suppress(Exception):
-                path = _text(path_of(result))
-                if path:
-                    made = CheckpointIncident(
-                        ordinal=next(self._ordinals), at_ns=began_ns, writer=writer, path=path[:TEXT_MOST],
-                        format=kind or checkpoint_files.format_of(path), restored=restores, background=background,
-                        blocked_s=seconds, background_s=None, complete_s=None, files=None, bytes=None,
-                    )
-                    size = self._tell(made, path, seconds)
-            return result
+            try:
+                result = original(*args, **kwargs)
+                written = True
+                return result
+            finally:
+                seconds = (_events.now_ns() - began_ns) / 1e9
+                # What can't be told about it must not fail it now. One that failed is told of only where another waits
+                # for its end: it is not being written any more.
+                with contextlib.suppress(Exception):
+                    path = _text(path_of(result)) if written or self._in_background() else ""
+                    if path:
+                        made = CheckpointIncident(
+                            ordinal=next(self._ordinals), at_ns=began_ns, writer=writer, path=path[:TEXT_MOST],
+                            format=kind or checkpoint_files.format_of(path), restored=restores, background=background,
+                            blocked_s=seconds, background_s=None, complete_s=None, files=None, bytes=None,
+                        )
+                        size = self._tell(made, path, seconds, written=written)
         finally:
             local.inside = False
             _events.emit(Phase.CHECKPOINT, Kind.END, key, size)
 
-    def _tell(self, made: CheckpointIncident, path: str, seconds: float) -> int:
+    def _tell(self, made: CheckpointIncident, path: str, seconds: float, *, written: bool = True) -> int:
         """Have it sent; returns the bytes that are written, 0 if they are not known."""
         beside = replace(made, background=True, blocked_s=0.0, background_s=seconds)
         if self._in_background():
-            made = _measured(beside, path)
+            made = _measured(beside, path) if written else beside
             with self._lock:
                 begun = self._begun.pop(path, None)
                 if begun is None:  # it was quicker than the call that let it begin
