@@ -347,7 +347,8 @@ RULES: Final[Sequence[Rule]] = (
     ),
     Rule(
         "retracing", _retraces,
-        "{share:.1%} of the time goes to tracing and compiling; {function} was traced again {retraces} times: {changed}",
+        "{share:.1%} of the time goes to tracing and compiling; {function} was traced again {retraces} times:"
+        " {changed}",
         info=0.001, medium=OTHER[0], high=OTHER[1],
         advice=lambda _view, evidence: retrace_advice(str(evidence["changed"])),
         next_tool="TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own retracing warnings with the function's place",
