@@ -324,7 +324,8 @@ RULES: Final[Sequence[Rule]] = (
         next_tool=_XPROF.format("input pipeline analyzer"),
     ),
     Rule(
-        "straggler", _straggler, "{share:.0%} of the time goes to waiting for rank {blamed}{because}",
+        "straggler", _straggler,
+        "{share:.0%} of the time goes to waiting for other ranks, mostly for rank {blamed}{because}",
         medium=WAIT[0], high=WAIT[1],
         advice=lambda _view, evidence: (
             f"mend rank {evidence['blamed']}: look at its own row, its node's load and its GPU's clocks"

@@ -7,6 +7,9 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 from hpcsampler.ext._events cimport BEGIN, CALLBACK, END, EVALUATION, EXACT, STEP, here, is_recording, put
 
 
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident() nogil
+
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 
@@ -14,10 +17,10 @@ cdef extern from "Python.h":
 # ---- batches ----------------------------------------------------------------------------------------------------
 
 cdef class Batches:
-    """Where Keras is: the batch it has begun, and whether a step is open."""
+    """Where Keras is: the batch that it has begun, of a training or an evaluation."""
 
     cdef int64_t first
-    cdef bint step_open
+    cdef uint16_t open_phase
     cdef uint32_t key
 
     def __init__(self, uint32_t key):
@@ -26,28 +29,24 @@ cdef class Batches:
 
     cdef begin(self, uint16_t phase, batch):
         self.first = ordinal(batch)
-        if phase == STEP:
-            put(STEP, BEGIN, here(), 0, 0)
-            self.step_open = True
-        else:
-            put(phase, BEGIN, here(), self.key, 0)
+        self.open_phase = phase
+        put(phase, BEGIN, here(), 0 if phase == STEP else self.key, 0)
 
     cdef end(self, uint16_t phase, batch):
         """Both ends of what is executed at once are told as indices; with steps_per_execution > 1 it is this many
         steps at most. The marks in the graph count the elements that really came, and win."""
         cdef int64_t last = ordinal(batch)
         cdef int64_t done = last - self.first + 1 if 0 <= self.first <= last else 1
-        if phase != STEP:
-            put(phase, END, here(), self.key, done)
-        elif self.step_open:
-            self.step_open = False
-            put(STEP, END, here(), 0, done)
+        if self.open_phase == phase:
+            self.open_phase = 0
+            put(phase, END, here(), 0 if phase == STEP else self.key, done)
 
     def leave(self):
-        """An open step comes to nothing: the data ended inside it, or an exception left it."""
-        if self.step_open:
-            self.step_open = False
-            put(STEP, END, EXACT | here(), 0, 0)
+        """An open batch comes to nothing: the data ended inside it, or an exception left it."""
+        cdef uint16_t phase = self.open_phase
+        if phase:
+            self.open_phase = 0
+            put(phase, END, EXACT | here(), 0 if phase == STEP else self.key, 0)
 
 
 cdef int64_t ordinal(batch) except? -1:
@@ -61,63 +60,98 @@ cdef int64_t ordinal(batch) except? -1:
 
 # ---- callbacks --------------------------------------------------------------------------------------------------
 
-cdef class TimedMethod:
-    """One method of one callback, timed. Looked up anew at each call, as Keras does."""
+cdef class Keys(dict):
+    """What a list keeps of us: by method, the keys of its callbacks' classes. A copy of it, pickled or not, is empty."""
 
-    cdef object callback
-    cdef str method
-    cdef uint32_t key
+    def __reduce__(self):
+        return dict, ()
 
-    def __init__(self, callback, str method, uint32_t key):
-        self.callback = callback
-        self.method = method
-        self.key = key
 
-    def __call__(self, *args, **kwargs):
-        put(CALLBACK, BEGIN, here(), self.key, 0)
+cdef class Watched(list):
+    """The callbacks of a list, for the time in which one of its methods runs: the loop over them that the method makes
+    times each. They themselves, and the list for all others, are what they were."""
+
+    cdef ListMethod method
+    cdef dict keys
+    cdef unsigned long thread
+    cdef Calls calls
+
+    def __iter__(self):
+        if self.calls is not None or PyThread_get_thread_ident() != self.thread:
+            return list.__iter__(self)
+        self.calls = Calls(self)
+        return self.calls
+
+    def __reduce__(self):
+        return list, (list.copy(self),)
+
+
+cdef class Calls:
+    """The loop: from one callback to the next is that callback's time."""
+
+    cdef Watched callbacks
+    cdef Py_ssize_t next
+    cdef uint32_t open_key
+
+    def __init__(self, Watched callbacks):
+        self.callbacks = callbacks
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.close()
+        if self.next >= len(self.callbacks):
+            raise StopIteration
+        callback = (<list>self.callbacks)[self.next]
+        self.next += 1
+        cdef uint32_t key = 0
         try:
-            return getattr(self.callback, self.method)(*args, **kwargs)
-        finally:
-            put(CALLBACK, END, here(), self.key, 0)
+            key = self.callbacks.method.key_of(callback, self.callbacks.keys)
+        except Exception:  # whatever a callback does when it is looked at, the training must go on
+            pass
+        if key:
+            self.open_key = key
+            put(CALLBACK, BEGIN, here(), key, 0)
+        return callback
 
-
-cdef class Substitution:
-    """The callbacks that a list had, and those that take their places while one method runs, or None."""
-
-    cdef list real
-    cdef readonly object stand_ins
-
-    def __init__(self, list real, list stand_ins):
-        self.real = real
-        self.stand_ins = stand_ins
-
-    cdef bint holds_for(self, list callbacks):
-        cdef Py_ssize_t i
-        if len(callbacks) != len(self.real):
-            return False
-        for i in range(len(callbacks)):
-            if callbacks[i] is not self.real[i]:
-                return False
-        return True
+    cdef close(self):
+        if self.open_key:
+            put(CALLBACK, END, here(), self.open_key, 0)
+            self.open_key = 0
 
 
 cdef class ListMethod:
-    """A method of Keras's list of callbacks, timed as a whole, and each callback in it."""
+    """A method of Keras's lists of callbacks, timed as a whole, and each callback in it."""
 
     cdef object original
-    cdef str method
+    cdef str method, older
     cdef uint32_t key
-    cdef str attribute
-    cdef object substitute
+    cdef object new_key
 
-    def __init__(self, original, str method, uint32_t key, str attribute, substitute):
-        """key: of the whole. attribute: where a list keeps, by method, its `Substitution`; `substitute(callbacks,
-        method)` puts a new one there and returns it."""
+    def __init__(self, original, str method, uint32_t key, new_key):
+        """key: of the whole. `new_key(callback, method)`: of one callback; 0 if it does nothing in that method."""
         self.original = original
         self.method = method
+        self.older = method.replace("_train_batch_", "_batch_")
         self.key = key
-        self.attribute = attribute
-        self.substitute = substitute
+        self.new_key = new_key
+
+    cdef uint32_t key_of(self, callback, dict keys) except? 0:
+        own = getattr(callback, "__dict__", None)
+        if own is not None and (self.method in own or self.older in own):  # a LambdaCallback's, which has its own name
+            return self.new_key(callback, self.method)
+        kind = type(callback)
+        key = keys.get(kind)
+        if key is None:
+            key = keys[kind] = self.new_key(callback, self.method)
+        return key
+
+    cdef dict keys_of(self, callbacks):
+        kept = getattr(callbacks, "_hpcsampler_keys", None)
+        if kept is None:
+            callbacks._hpcsampler_keys = kept = Keys()
+        return kept.setdefault(self.method, {})
 
     cdef run(self, callbacks, tuple args, dict kwargs):
         """args: with the list of callbacks itself."""
@@ -125,26 +159,39 @@ cdef class ListMethod:
             return PyObject_Call(self.original, args, <object>kwargs)
         put(CALLBACK, BEGIN, here(), self.key, 0)
         try:
-            return self.substituted(callbacks, args, kwargs)
+            return self.watched(callbacks, args, kwargs)
         finally:
             put(CALLBACK, END, here(), self.key, 0)
 
-    cdef substituted(self, callbacks, tuple args, dict kwargs):
-        cdef Substitution known
+    cdef watched(self, callbacks, tuple args, dict kwargs):
         real = callbacks.callbacks
-        kept = getattr(callbacks, self.attribute, None)
-        found = kept.get(self.method) if kept is not None else None
-        if found is None or not (<Substitution?>found).holds_for(real if type(real) is list else list(real)):
-            found = self.substitute(callbacks, self.method)
-        known = <Substitution?>found
-        if known.stand_ins is None:
+        if type(real) is not list or not hasattr(callbacks, "__dict__"):
             return PyObject_Call(self.original, args, <object>kwargs)
-        callbacks.callbacks = known.stand_ins
+        cdef Watched watched = Watched(real)
+        cdef tuple before = tuple(real)
+        watched.method = self
+        watched.keys = self.keys_of(callbacks)
+        watched.thread = PyThread_get_thread_ident()
+        callbacks.callbacks = watched
         try:
             return PyObject_Call(self.original, args, <object>kwargs)
         finally:
-            if callbacks.callbacks is known.stand_ins:
+            if watched.calls is not None:
+                watched.calls.close()
+            if callbacks.callbacks is watched:
                 callbacks.callbacks = real
+                if not same(watched, before):  # a callback has put one in, or taken one out
+                    (<list>real)[:] = list.copy(watched)
+
+
+cdef bint same(list callbacks, tuple before):
+    cdef Py_ssize_t i
+    if len(callbacks) != len(before):
+        return False
+    for i in range(len(before)):
+        if callbacks[i] is not before[i]:
+            return False
+    return True
 
 
 def batch_begin(ListMethod timed, Batches batches, uint16_t phase):
