@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpcsampler.collector.findings import RULES, View, best_interval_s, find
+from hpcsampler.collector.findings import RULES, find
+from hpcsampler.collector.measures import View, best_interval_s
 from tests.support.snapshots import rank
 
 DAY_S = 86_400.0
