@@ -164,7 +164,7 @@ cdef class ListMethod:
             put(CALLBACK, END, here(), self.key, 0)
 
     cdef watched(self, callbacks, tuple args, dict kwargs):
-        real = callbacks.callbacks
+        real = getattr(callbacks, "callbacks", None)  # an unknown Keras may keep them elsewhere
         if type(real) is not list or not hasattr(callbacks, "__dict__"):
             return PyObject_Call(self.original, args, <object>kwargs)
         cdef Watched watched = Watched(real)

@@ -101,7 +101,7 @@ class HookSet:
 
         marks, patches = self._marks or GraphMarks(self._names), self._patches
         # A mark that nobody takes out of what is saved could be loaded only where hpcsampler is.
-        if not self._part("saved models", lambda: saved_model.install(patches)):
+        if not self._part("saved models", lambda: saved_model.install(patches, self.problems)):
             marks.unavailable = "marks can't be kept out of saved models"
         else:
             self._part("waits inside tf.function", lambda: self._register_mark(module, marks))
@@ -128,6 +128,7 @@ class HookSet:
 
         try:
             _events.register_graph_mark(framework_library(module))
+            marks.try_out()
         except Exception as error:
             marks.unavailable = str(error) or type(error).__name__
             raise

@@ -29,6 +29,9 @@ class FunctionHooks:
         self._ops = ops
         self._nest = nest
         self._decorator = tf_decorator
+        self._call_code: Any = None
+        """By it a frame is one of `Function._call`. None, which no frame has, where that is not there."""
+        tf_decorator.make_decorator(self._trace, lambda: None)  # fails here, if it takes other arguments, and not while tracing
 
     def install(self, patches: Patches) -> None:
         """Wrap tracing, tapes and errors."""
@@ -82,8 +85,8 @@ class FunctionHooks:
         """The `tf.function`s that are being called, innermost first. Walks the stack: only for while tracing."""
         frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the callers
         while frame is not None:
-            if frame.f_code is self._call_code:
-                yield frame.f_locals.get("self")
+            if frame.f_code is self._call_code and (function := frame.f_locals.get("self")) is not None:
+                yield function
             frame = frame.f_back  # type: ignore[assignment]
 
     def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -57,6 +57,21 @@ class GraphMarks:
         self.trained: dict[int, None] = {}
         """Keys of the sources that gradients are computed from, oldest first."""
 
+    def try_out(self) -> None:
+        """Ask once, in a graph that nobody runs, for what tracing will ask for; raises if this TensorFlow has it not.
+
+        All but a device by its name: TensorFlow would open its devices then, before the program could configure them.
+        """
+        graph = self._func_graph.FuncGraph("hpcsampler")
+        with graph.as_default():
+            there, number = self._array_ops.zeros((), "bool"), self._array_ops.zeros((), "int32")
+            begin = self.place(Kind.BEGIN, 0, beside=there)
+            end = self.place(Kind.END, 0, after=[begin, there], present=[there], ordinal=[number], beside=there, free=True)
+            self.behind(end, (there, number))
+            self._nest.flatten((there, number), expand_composites=True)
+            self.done_at_end(graph, 0)
+            self.place_ends(graph, [there])
+
     # ---- where marks may be placed ------------------------------------------------------------------------------
 
     def graph(self) -> Any | None:

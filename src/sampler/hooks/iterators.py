@@ -54,6 +54,7 @@ class IteratorHooks:
         self._marks = marks
         self._nest = nest
         self._context = context.context()
+        _ = self._context._thread_local_data.is_eager  # noqa: SLF001 - fails here, if it is gone, and not in `timed_next`
         self._by_dataset: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._by_likeness: dict[tuple[object, ...], tuple[weakref.ref[Any], int]] = {}
         self._last_optional: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()

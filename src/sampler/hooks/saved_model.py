@@ -12,20 +12,22 @@ if TYPE_CHECKING:
     from .patches import Patches
 
 
-def install(patches: Patches) -> bool:
+def install(patches: Patches, notes: list[str]) -> bool:
     """Wrap the building of the graphs that `tf.saved_model.save` and Keras' `export` write; False if that can't be."""
     from tensorflow.python.saved_model import save
 
-    return patches.wrap(save, "_build_meta_graph", _build_meta_graph)
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def build_meta_graph(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            try:
+                remove_marks(result[0])
+            except Exception as error:  # noqa: BLE001 - an unknown version's: what is saved may be needed all the same
+                notes.append(f"a SavedModel was written that loads only beside hpcsampler: {error!r}"[:300])
+            return result
 
+        return build_meta_graph
 
-def _build_meta_graph(original: Callable[..., Any]) -> Callable[..., Any]:
-    def build_meta_graph(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        remove_marks(result[0])
-        return result
-
-    return build_meta_graph
+    return patches.wrap(save, "_build_meta_graph", wrap)
 
 
 def remove_marks(meta_graph: Any) -> int:

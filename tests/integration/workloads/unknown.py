@@ -1,7 +1,7 @@
-"""Trainings under TensorFlows that lack, one after the other, each module that is hooked: what each says and does.
+"""Trainings under TensorFlows that lack, one after the other, each thing that is hooked: what each says and does.
 
 A version in which something has moved or changed can't be made here, but hpcsampler can be shown one: to its imports a
-module is gone, or what it means to wrap takes another argument.
+module is gone, what it means to wrap is gone or takes another argument, or what it calls won't be called by it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import inspect
 import json
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, MutableMapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
 import keras
 import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import func_graph, op_def_registry, ops
+from tensorflow.python.ops import array_ops
+from tensorflow.python.util import nest, tf_decorator
 
 import hpcsampler
 from hpcsampler.sampler import hooks
@@ -26,6 +30,12 @@ from hpcsampler.sampler.names import Names
 from hpcsampler.sampler.session import Session
 
 STEPS = 3
+CALLED = (
+    (ops, "colocate_with"), (ops, "control_dependencies"), (func_graph.FuncGraph, "_create_op_internal"),
+    (ops.Graph, "get_operations"), (nest, "flatten"), (nest, "map_structure"), (array_ops, "identity"),
+    (op_def_registry, "get"), (tf_decorator, "make_decorator"),
+)
+"""What is called while a function is traced."""
 
 
 def train() -> list[float]:
@@ -57,14 +67,47 @@ def train() -> list[float]:
     return [*losses, *history.history["loss"], *model.evaluate(data, verbose=0, return_dict=True).values()]
 
 
-def hooked() -> list[str]:
-    """What is hooked here."""
+def hooked() -> dict[str, tuple[Any, Any]]:
+    """What is hooked here: `owner.name`, owner and name of each."""
     found = hooks.HookSet(Names())
     found.install()
-    targets = found.hooked()
+    places = [(patch.owner, patch.name) for patch in found._patches._done]
+    targets = dict(zip(found._patches.targets(), places, strict=True))
     found.restore()
-    assert not found.problems
     return targets
+
+
+def gone(owner: Any, name: Any) -> AbstractContextManager[Any]:
+    """To hpcsampler that name is gone."""
+    return mock.patch.dict(owner, {name: None}) if isinstance(owner, MutableMapping) else mock.patch.object(
+        owner, name, None,
+    )
+
+
+@contextmanager
+def refused(owner: Any, name: str) -> Iterator[None]:
+    """That function takes no longer what hpcsampler gives it."""
+    real = getattr(owner, name)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if sys._getframe(1).f_globals["__name__"].startswith("hpcsampler."):
+            raise TypeError(f"{name}() got an unexpected argument")
+        return real(*args, **kwargs)
+
+    with mock.patch.object(owner, name, function):
+        yield
+
+
+class Renamed:
+    """TensorFlow's context, but what hpcsampler looks at in it has another name."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_thread_local_data":
+            raise AttributeError(name)
+        return getattr(CONTEXT, name)
+
+
+CONTEXT = context.context()
 
 
 @contextmanager
@@ -99,20 +142,29 @@ def other_arguments() -> Iterator[None]:
 
 
 def main() -> None:
-    plain = train()
     all_hooked = hooked()
-    cases = {module: without(module) for module in sys.argv[1:]} | {"other arguments": other_arguments()}
-    for case, changed in cases.items():
+    # This fails if looking what there is has opened TensorFlow's devices.
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()],
+    )
+    plain = train()
+    at_first = {"nothing": nullcontext(), "other arguments": other_arguments()}
+    at_first |= {"another context": mock.patch.object(context, "context", Renamed)}
+    at_first |= {module: without(module) for module in sys.argv[1:]}
+    at_first |= {target: gone(*place) for target, place in all_hooked.items()}
+    all_the_time = {name: refused(owner, name) for owner, name in CALLED}
+    for case in (*at_first, *all_the_time):
         line: dict[str, Any] = {"case": case}
         Session._hooks = None
         try:
-            with changed:
-                assert hpcsampler.attach(daemon="never", strict=True)
-            found = Session._hooks
-            assert found is not None
-            line["problems"] = found.problems
-            line["lost"] = sorted(set(all_hooked) - set(found.hooked()))
-            line["same"] = train() == plain
+            with all_the_time.get(case, nullcontext()):
+                with at_first.get(case, nullcontext()):
+                    assert hpcsampler.attach(daemon="never", strict=True)
+                found = Session._hooks
+                assert found is not None
+                line["problems"], line["hooked"] = found.problems, found.hooked()
+                line["lost"] = sorted(set(all_hooked) - set(found.hooked()))
+                line["same"] = train() == plain
         except Exception:
             line["error"] = traceback.format_exc()
         hpcsampler.detach()
