@@ -19,6 +19,7 @@ from hpcsampler.collector.pipeline import bottleneck, full_name, input_split
 from tests.support.capture import Capture, RankCapture
 from tests.support.daemons import DaemonProcess, Viewer
 from tests.support.environment import environment
+from tests.support.versions import STAGES
 
 WORKLOAD = Path(__file__).parent / "workloads" / "stages.py"
 SLOW = {
@@ -58,8 +59,10 @@ def outcome() -> dict[str, tuple[RankCapture, list[float]]]:
 
 
 pytestmark = pytest.mark.timeout(500)  # the first one runs them all
+told = pytest.mark.skipif(not STAGES, reason="this TensorFlow does not tell what its stages do")
 
 
+@told
 @pytest.mark.parametrize("way", SLOW)
 def test_the_slow_stage_is_named_with_what_it_allows(way: str) -> None:
     rank, times = outcome()[way]
@@ -78,6 +81,7 @@ def test_the_slow_stage_is_named_with_what_it_allows(way: str) -> None:
     assert min(errors, key=abs) == pytest.approx(0, abs=0.15), errors
 
 
+@told
 def test_stages_are_told_from_source_to_end() -> None:
     pipeline = outcome()["middle"][0].pipelines[-1][1]
     names = [full_name(stage) for stage in pipeline.stages]
@@ -88,6 +92,7 @@ def test_stages_are_told_from_source_to_end() -> None:
     assert [stage.per_batch for stage in pipeline.stages] == [4, 4, 4, 4, 1, 1]
 
 
+@told
 def test_what_sleeps_without_being_counted_is_not_blamed_on_another_stage() -> None:
     rank, _ = outcome()["asleep"]
     assert rank.pipelines[-1][1].stages
@@ -100,6 +105,7 @@ def test_without_autotuning_there_are_no_stages_and_nothing_fails() -> None:
     assert len(times) > 100
 
 
+@told
 @pytest.mark.parametrize(
     ("way", "fetch"), [("compressed_records", 1.0), ("first", 0.0), ("last", 0.0), ("cache_full", 0.0)],
 )
@@ -111,6 +117,7 @@ def test_waiting_is_split_into_reading_and_preparing(way: str, fetch: float) -> 
     assert split["prep"] == pytest.approx(1 - fetch, abs=0.1)
 
 
+@told
 @pytest.mark.parametrize("way", ["files_read_in_a_map", "generator", "data_service"])
 def test_what_reads_and_prepares_in_one_is_not_split(way: str) -> None:
     pipeline = outcome()[way][0].pipelines[-1][1]
@@ -137,6 +144,7 @@ def training(way: str) -> Iterator[Viewer]:
         daemon.close()
 
 
+@told
 @pytest.mark.parametrize("way", ["keras", "eager"])
 def test_a_training_that_waits_is_told_which_stage_it_waits_for(way: str) -> None:
     with training(way) as viewer:

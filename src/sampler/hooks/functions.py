@@ -31,7 +31,8 @@ class FunctionHooks:
         self._decorator = tf_decorator
         self._call_code: Any = None
         """By it a frame is one of `Function._call`. None, which no frame has, where that is not there."""
-        tf_decorator.make_decorator(self._trace, lambda: None)  # fails here, if it takes other arguments, and not while tracing
+        # If it takes other arguments, it fails here, and not while tracing.
+        tf_decorator.make_decorator(self._trace, lambda: None)
 
     def install(self, patches: Patches) -> None:
         """Wrap tracing, tapes and errors."""

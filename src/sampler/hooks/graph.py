@@ -66,7 +66,9 @@ class GraphMarks:
         with graph.as_default():
             there, number = self._array_ops.zeros((), "bool"), self._array_ops.zeros((), "int32")
             begin = self.place(Kind.BEGIN, 0, beside=there)
-            end = self.place(Kind.END, 0, after=[begin, there], present=[there], ordinal=[number], beside=there, free=True)
+            end = self.place(
+                Kind.END, 0, after=[begin, there], present=[there], ordinal=[number], beside=there, free=True,
+            )
             self.behind(end, (there, number))
             self._nest.flatten((there, number), expand_composites=True)
             self.done_at_end(graph, 0)
