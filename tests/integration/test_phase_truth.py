@@ -44,7 +44,7 @@ CASES = {
 """What each case injects; what is not here, it injects nothing of."""
 if not ORBAX:
     del CASES["orbax"]
-RECORDED = ("retracing", "first_call_makes_variables")
+RECORDED = ("retracing", "first_call_makes_variables", "restored_by_callback")
 """Cases of which only the records are looked at."""
 OWN = {Phase.HOST, Phase.STEP, Phase.INPUT}
 """What `fit` takes by itself."""
@@ -135,6 +135,11 @@ def test_what_orbax_writes_in_the_background_is_recorded_without_a_size() -> Non
 def test_a_checkpoint_that_a_callback_writes_is_that_callbacks() -> None:
     names = [made.writer for made in checkpoints("checkpoint_in_callback")]
     assert names == ["Model.save", "ModelCheckpoint", "BackupAndRestore"] * 2
+
+
+def test_what_a_callback_restores_is_that_callbacks() -> None:
+    found = [(made.writer, made.restored) for made in checkpoints("restored_by_callback")]
+    assert found == [("BackupAndRestore", False), ("BackupAndRestore", True), ("BackupAndRestore", False)]
 
 
 def test_a_checkpoint_in_the_background_tells_what_blocked_and_when_it_was_written() -> None:

@@ -104,9 +104,11 @@ class CheckpointHooks:
         callback = _first("keras.src.callbacks.model_checkpoint", "keras.src.callbacks", name="ModelCheckpoint")
         if callback is None or not patches.wrap(callback, "_save_model", self._written_by("ModelCheckpoint")):
             patches.missing.append("keras ModelCheckpoint")
-        callback = _first("keras.src.callbacks.backup_and_restore", name="BackupAndRestore")  # Keras 2: a manager's
-        if callback is not None:
-            for name in ("_save_model", "_load_model"):
+        callback = _first("keras.src.callbacks.backup_and_restore", "keras.src.callbacks", name="BackupAndRestore")
+        if callback is None:
+            patches.missing.append("keras BackupAndRestore")
+        else:
+            for name in ("_save_model" if hasattr(callback, "_save_model") else "_backup", "on_train_begin"):
                 patches.wrap(callback, name, self._written_by("BackupAndRestore"))
         callback = _first("keras.src.callbacks.orbax_checkpoint", name="OrbaxCheckpoint")
         if callback is not None:

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -215,12 +216,33 @@ def checkpoint_in_callback() -> Callable[[], None]:
         def _save_model(self) -> None:
             super()._save_model()
 
+        @within("checkpoint")
+        def _backup(self, *args: Any, **kwargs: Any) -> None:  # Keras 2
+            super()._backup(*args, **kwargs)
+
     made = model(SlowLayer())
     made.fit(arrays(), verbose=0)
     made.save(path("c.keras"))
     modelcheckpoint = ToldCheckpoint(path("d.weights.h5"), save_weights_only=True)
     backup = ToldBackup(path("backup"))
     return lambda: made.fit(arrays(2), epochs=2, verbose=0, callbacks=[Saver(), modelcheckpoint, backup])
+
+
+def restored_by_callback() -> Callable[[], None]:
+    class Dies(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1:
+                raise InterruptedError
+
+    made = model()
+    made.fit(arrays(), verbose=0)
+
+    def run() -> None:
+        with suppress(InterruptedError):
+            made.fit(arrays(2), epochs=2, verbose=0, callbacks=[keras.callbacks.BackupAndRestore(path("r")), Dies()])
+        made.fit(arrays(2), epochs=2, verbose=0, callbacks=[keras.callbacks.BackupAndRestore(path("r"))])
+
+    return run
 
 
 def device_in_callback() -> Callable[[], None]:
