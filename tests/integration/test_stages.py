@@ -164,7 +164,8 @@ def test_a_training_that_waits_is_told_which_stage_it_waits_for(way: str) -> Non
 def test_a_loop_inside_a_function_has_no_stages_and_keeps_its_cause() -> None:
     with training("function") as viewer:
         rank = viewer.until(
-            lambda s: s["ranks"] and s["ranks"][0].get("step", 0) > 100 and "top_cause" in s["ranks"][0], "it trains", 60,
+            lambda s: s["ranks"] and s["ranks"][0].get("step", 0) > 100 and "top_cause" in s["ranks"][0],
+            "it trains", 60,
         )["ranks"][0]
     assert rank["top_cause"]["phase"] == "input"
     assert "pipeline" not in rank
