@@ -17,7 +17,8 @@ _UNEXPLAINED: Final = (
     "no stage takes as long as the wait: look for one that sleeps or waits unseen by tf.data, a Python function or a"
     " network file system"
 )
-_STARVED: Final = "give the rank more cores{cache}; more parallel calls can't help while its threads wait for a CPU"
+_UNCOUNTED: Final = "tf.data has not counted yet what its stages take"
+_STARVED: Final = "give the rank more cores{cache}; more parallel calls help little while its threads wait for a CPU"
 _STARVED_CACHE: Final = ", or do the work once: cache() after the costly map, or prepare the data beforehand"
 
 # By how a stage's name begins, the longest match first. {cache} is there unless there is a cache behind the stage.
@@ -45,11 +46,16 @@ _BY_STAGE: Final[Mapping[str, str]] = {
 # Of those whose parallelism tf.data chooses: it has raised it as far as it helps.
 _BY_TUNED_STAGE: Final[Mapping[str, str]] = {
     "ParallelMap": "make the function of {stage} cheaper{cache}: tf.data tunes its parallelism already (now"
-                   " {parallelism}); batch() before a map of cheap operations",
-    "MapAndBatch": "make the function of {stage} cheaper: tf.data tunes its parallelism already (now {parallelism})",
+                   " {parallelism}); batch() before a map of cheap operations; {waits}",
+    "MapAndBatch": "make the function of {stage} cheaper: tf.data tunes its parallelism already (now {parallelism});"
+                   " {waits}",
     "ParallelInterleave": "a larger cycle_length for {stage}, or more and smaller files: tf.data tunes its parallelism"
                           " already (now {parallelism})",
 }
+_WAITS: Final = (
+    "if it waits more than it computes, a number above the cores' as num_parallel_calls, and as large an"
+    " options.threading.private_threadpool_size"
+)
 _INSIDE: Final = "more files at once (a larger cycle_length of the interleave), a faster file system{fits}"
 """For a source that is within an interleave."""
 _SOURCES: Final = ("TextLine", "FixedLength", "CSV", "Sql")
@@ -73,7 +79,8 @@ def input_advice(
     if not stages:
         return _UNSEEN
     if bottleneck is None:
-        return "; ".join([_UNEXPLAINED, *_lacking(stages)])
+        counted = any("ceiling_per_s" in stage for stage in stages)
+        return "; ".join([_UNEXPLAINED if counted else _UNCOUNTED, *_lacking(stages)])
     behind = stages[stages.index(bottleneck) + 1 :]
     cached = _any(behind, "Cache")
     fetching = split is not None and split.get("fetch", 0.0) >= _FETCH
@@ -82,6 +89,7 @@ def input_advice(
     advice = _for_stage(bottleneck, fetching=fetching).format(
         stage=" ".join(str(part) for part in (bottleneck["stage"], bottleneck.get("name")) if part),
         parallelism=f"{bottleneck['parallelism']:g}" if "parallelism" in bottleneck else "unknown",
+        waits=_WAITS,
         cache="" if cached else ", cache() after it",
         fits="" if _any(stages, "Cache") else f", or {_CACHE}",
     ) or "; ".join(_lacking(stages)) or _UNEXPLAINED
@@ -130,8 +138,11 @@ def _ahead(stages: Iterable[Mapping[str, Any]]) -> bool:
     return any(_any(stages, kind) for kind in ("Prefetch", "Parallel", "MapAndBatch", "DataService"))
 
 
-def retrace_advice(changed: str) -> str:
-    """What keeps that from changing which changed, as `retraces.explain` says it in the rank."""
+def retrace_advice(changed: str, *, by_xla: bool = False) -> str:
+    """What keeps that from changing which changed, as `retraces.explain` says it in the rank.
+
+    by_xla: it is XLA that compiles anew, which it does for each shape, also where a function was traced for all.
+    """
     before, arrow, after = changed.partition(": ")[2].partition(";")[0].partition(" → ")
     first, second = _TENSOR.fullmatch(before), _TENSOR.fullmatch(after)
     for words, advice in _BY_WORDS.items():
@@ -140,6 +151,11 @@ def retrace_advice(changed: str) -> str:
     if first and second:
         if first[1] != second[1]:
             return "give it one dtype: tf.cast where the argument is made, or input_signature=[…] on the tf.function"
+        if by_xla:
+            return (
+                "keep the shape: batch(drop_remainder=True), padding to a few fixed sizes; XLA compiles for each shape,"
+                " so None in input_signature or reduce_retracing=True only hides it"
+            )
         return (
             "pin the shape: batch(drop_remainder=True), padded shapes, input_signature=[…] with None for what varies,"
             " or reduce_retracing=True on the tf.function"

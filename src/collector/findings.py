@@ -64,14 +64,22 @@ def _checkpoint_advice(view: View, evidence: Evidence) -> str:
     ways = ["a faster file system"]
     if last.get("format") != "keras weights":
         ways.insert(0, "weights only (save_weights_only=True)")
-    if not last.get("background"):
+    if not last.get("background") and last.get("writer") != "ModelCheckpoint":  # which has no option for it
         ways.insert(0, "save in the background (tf.train.CheckpointOptions(enable_async=True), Orbax)")
     if interval_s < best_s:
+        rate = view.get("steps_per_s")
+        steps = f", {best_s * rate:.0f} steps at this rate" if rate else ""
+        how = ", by save_freq=" if last.get("writer") == "ModelCheckpoint" else ""
         return (
-            f"save less often: with a failure every {hours} h (HPCSAMPLER_MTBF_H) one checkpoint in"
-            f" {best_s:.0f} s loses the least, now it is one in {interval_s:.0f} s; or {ways[0]}"
+            f"save less often: with a failure every {hours} h (HPCSAMPLER_MTBF_H) it loses the least to save every"
+            f" {best_s:.0f} s{steps}{how}, now it is every {interval_s:.0f} s; or {ways[0]}"
         )
     return f"make each one cheaper: {', or '.join(ways)}; the interval suits an MTBF of {hours} h (HPCSAMPLER_MTBF_H)"
+
+
+def _is_xla(view: View) -> bool:
+    """Whether it is XLA's compiling that takes most of the time that `compile` takes."""
+    return view.get("top_cause", "phase") == "compile" and str(view.get("top_cause", "detail")).startswith("XLA ")
 
 
 def _callback_advice(_view: View, evidence: Evidence) -> str:
@@ -82,6 +90,18 @@ def _callback_advice(_view: View, evidence: Evidence) -> str:
             " then"
         )
     return "do it less often, say every tenth time, or let a thread do it beside the training"
+
+
+def _cpu_advice(_view: View, evidence: Evidence) -> str:
+    if evidence.get("others", 0.0) > evidence.get("uses", 0.0):
+        return (
+            "look who else is on the node, other ranks among them, and give each rank cores of its own"
+            " (srun --cpus-per-task --cpu-bind=cores, taskset, the container's cpuset)"
+        )
+    return (
+        "give the rank more cores (srun --cpus-per-task, the container's limit), or fewer threads: num_parallel_calls,"
+        " OMP_NUM_THREADS, tf.config.threading"
+    )
 
 
 def _stacks(view: View) -> str:
@@ -105,7 +125,7 @@ RULES: Final[Sequence[Rule]] = (
         "input-bound", measures.input_wait, "{share:.0%} of the time goes to waiting for input{where}",
         medium=WAIT[0], high=WAIT[1],
         advice=lambda view, _: input_advice(
-            measures.bottleneck(view), measures.stages(view), starved=measures.starved(view),
+            measures.bottleneck(view), measures.stages(view), starved=measures.starves_input(view),
             split=view.get("input_split"),
         ),
         next_tool=_XPROF.format("input pipeline analyzer"),
@@ -138,7 +158,7 @@ RULES: Final[Sequence[Rule]] = (
         "{share:.1%} of the time goes to tracing and compiling; {function} was traced again {retraces} times:"
         " {changed}",
         info=0.001, medium=OTHER[0], high=OTHER[1],
-        advice=lambda _view, evidence: retrace_advice(str(evidence["changed"])),
+        advice=lambda view, evidence: retrace_advice(str(evidence["changed"]), by_xla=_is_xla(view)),
         next_tool="TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own retracing warnings with the function's place",
     ),
     Rule(
@@ -184,11 +204,9 @@ RULES: Final[Sequence[Rule]] = (
     ),
     Rule(
         "cpu-starved", measures.run_delay,
-        "its threads wait {delay:.2g} s per second for one of the node's {cpus} CPUs",
+        "its threads wait {delay:.2g} s per second for one of the node's {cpus} CPUs{where}",
         medium=measures.DELAY[0], high=measures.DELAY[1],
-        advice=say("give the rank more cores (srun --cpus-per-task, the container's limit), or fewer threads:"
-                   " num_parallel_calls, OMP_NUM_THREADS, tf.config.threading"),
-        next_tool=_SYSTEM,
+        advice=_cpu_advice, next_tool=_SYSTEM,
     ),
     Rule(
         "cpu-throttled", measures.throttled,

@@ -74,6 +74,19 @@ def judged(view: View) -> bool:
     )
 
 
+def starves_input(view: View) -> bool:
+    """Whether it is for a CPU that the input pipeline waits: its threads wait about as long as the training does.
+
+    A stage that sleeps or reads waits long beside threads that wait little, whoever keeps the CPUs busy.
+    """
+    delay, limit = run_delay(view), throttled(view)
+    long = delay is not None and delay["value"] >= max(DELAY[0], MOST_OF_IT * view.share("input"))
+    return long or (limit is not None and limit["value"] >= THROTTLED[0])
+
+
+MOST_OF_IT: Final = 0.5
+
+
 def starved(view: View) -> bool:
     """Whether the rank lacks CPU time: more threads can't help it then."""
     found = ((run_delay(view), DELAY), (throttled(view), THROTTLED))
@@ -205,7 +218,14 @@ def stalled(view: View) -> Evidence | None:
 def run_delay(view: View) -> Evidence | None:
     """Seconds per second for which its threads wait for a CPU."""
     delay = view.get("cpu", "run_delay")
-    return None if delay is None else {"value": delay, "delay": delay, "cpus": view.host.get("cpu_count", "?")}
+    if delay is None:
+        return None
+    evidence: Evidence = {"value": delay, "delay": delay, "cpus": view.host.get("cpu_count", "?"), "where": ""}
+    own, busy, cpus = view.get("cpu", "percent"), view.host.get("cpu_percent"), view.host.get("cpu_count")
+    if own is not None and busy is not None and cpus:
+        uses, others = own / 100, max(0.0, (busy * cpus - own) / 100)
+        evidence |= {"uses": uses, "others": others, "where": f": it uses {uses:.1f} of them, others {others:.1f}"}
+    return evidence
 
 
 def throttled(view: View) -> Evidence | None:
@@ -239,6 +259,8 @@ def jitter(view: View) -> Evidence | None:
     p50, p99, rate = view.get("step_ms", "p50"), view.get("step_ms", "p99"), view.get("steps_per_s")
     if not p50 or not p99 or (rate is not None and rate * WINDOW_S < STEPS_LEAST):
         return None
+    if max(view.share("compile"), view.share("checkpoint")) >= OTHER[0]:
+        return None  # it is known what takes so long now and then
     return {"value": p99 / p50, "times": p99 / p50, "p50": p50, "p99": p99}
 
 

@@ -88,14 +88,15 @@ def ordered(rows: Iterable[Row], sort: str, *, reverse: bool) -> list[Row]:
     return [row for _, row in known + unknown]
 
 
-def _place(row: Row) -> tuple[float, str, float, str]:
+def _place(row: Row) -> tuple[float, bool, str, float, str]:
     index = number(row.gpu, "index")
     return (math.inf if index is None else index, *_rank_place(row))
 
 
-def _rank_place(row: Row) -> tuple[str, float, str]:
+def _rank_place(row: Row) -> tuple[bool, str, float, str]:
+    """Those that have ended after all that have not: whoever looks wants to see what runs."""
     rank = number(row.rank, "rank")
-    return str(row.rank.get("job", "")), math.inf if rank is None else rank, row.key
+    return is_gone(row.rank), str(row.rank.get("job", "")), math.inf if rank is None else rank, row.key
 
 
 def _badness(row: Row, sort: str) -> float | None:

@@ -94,6 +94,19 @@ def slow(x, y):
 data = data.map(slow)
 options = tf.data.Options(); options.autotune.enabled = False; data = data.with_options(options)
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]); model.compile("sgd", "mse")
+import csv, os, time
+log = os.path.join(os.environ["HPCSAMPLER_RUNTIME_DIR"], "log.csv")
+times = []
+class Times(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None): times.append(time.monotonic())
+logs = [Times(), StallLogs(), Times(), keras.callbacks.CSVLogger(log)]
+model.fit(data, epochs=3, verbose=0, callbacks=logs)
+took = [after - before for before, after in zip(times[::2], times[1::2])]
+assert len(took) == 3 and min(took) < 0.02, took  # it waits for nothing
+rows = list(csv.DictReader(open(log)))
+phases = [name for name in rows[0] if name.startswith("hpcsampler/") and name != "hpcsampler/goodput"]
+assert len(phases) == 13, phases
+for row in rows: assert abs(sum(float(row[name]) for name in phases) - 1) < 1e-4, row
 history = model.fit(data, epochs=3, verbose=0, callbacks=[StallLogs(wait_s=5.0)]).history
 for name in ("hpcsampler/input", "hpcsampler/step", "hpcsampler/goodput"):
     assert len(history[name]) == 3, history.keys()

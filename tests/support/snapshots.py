@@ -190,13 +190,13 @@ def eight_gpus() -> Snapshot:
         ),
         rank(
             3,
-            phases={"checkpoint": 0.7, "step": 0.3},
+            phases={"collective": 0.7, "step": 0.3},
             state="stalled",
             goodput=0.8,
             **uses[3],
             steps_per_s=0.4,
-            open_phase={"phase": "checkpoint", "since_s": 6.9},
-            top_cause={"phase": "checkpoint", "detail": "ckpt-12000", "share": 0.7},
+            open_phase={"phase": "collective", "since_s": 6.9},
+            top_cause={"phase": "collective", "detail": "all_reduce", "share": 0.7},
         ),
         rank(
             4,

@@ -45,6 +45,32 @@ def test_a_rank_that_hangs_and_is_silent_is_said_to_hang() -> None:
     assert "no step seen for 42 s: it was in host when it last said something, 40 s ago" in text
 
 
+# ---- CPUs ------------------------------------------------------------------------------------------------------------
+
+
+def waiting(delay: float) -> str:
+    slow = [{"stage": "Map", "name": "decode", "ceiling_per_s": 12.0, "bottleneck": True}, {"stage": "Prefetch"}]
+    return said(
+        "input-bound", {"cpu_count": 2, "cpu_percent": 100.0}, phases=phases(input=0.9), pipeline=slow,
+        cpu={"run_delay": delay, "percent": 27.0},
+    )
+
+
+def test_a_stage_that_waits_beside_busy_cpus_is_not_told_to_get_cores() -> None:
+    assert "AUTOTUNE" in waiting(0.3)
+    assert "more cores" not in waiting(0.3)
+    assert "more cores" in waiting(0.6)
+
+
+def test_who_uses_the_cpus_is_said_and_what_to_do_follows_from_it() -> None:
+    busy = {"cpu_count": 4, "cpu_percent": 100.0}
+    text = said("cpu-starved", busy, cpu={"run_delay": 0.4, "percent": 30.0})
+    assert "it uses 0.3 of them, others 3.7 | look who else is on the node" in text
+    assert "it uses 3.9 of them, others 0.1 | give the rank more cores" in said(
+        "cpu-starved", busy, cpu={"run_delay": 0.4, "percent": 390.0},
+    )
+
+
 # ---- network, stragglers ---------------------------------------------------------------------------------------------
 
 
@@ -88,7 +114,8 @@ def test_the_interval_that_is_advised_is_compared_with_one_of_the_same_kind() ->
     """Daly's interval is work between two checkpoints; ours is from one to the next."""
     text = said("checkpoint-bound", mtbf_s=36.0, **checkpoints(40, 400.0, 1000.0))  # 10 s each, one in 25 s, best 31 s
     assert "less often" in text
-    assert "one checkpoint in 31 s" in text
+    assert "to save every 31 s" in text
+    assert "now it is every 25 s" in text
 
 
 def test_an_absurd_time_between_failures_gives_sentences_that_can_be_read() -> None:
@@ -102,6 +129,13 @@ def test_who_saves_in_the_background_or_weights_only_is_not_told_to() -> None:
     often = checkpoints(2, 6000.0, 60000.0, format="keras weights")
     assert "less often" not in said("checkpoint-bound", **often)
     assert "save_weights_only" not in said("checkpoint-bound", **often)
+
+
+def test_when_to_save_is_said_in_steps_and_as_its_writer_takes_it() -> None:
+    written = checkpoints(40, 400.0, 1000.0, writer="ModelCheckpoint")
+    text = said("checkpoint-bound", steps_per_s=10.0, **written)
+    assert " steps at this rate, by save_freq=" in text
+    assert "enable_async" not in text
 
 
 # ---- retraces --------------------------------------------------------------------------------------------------------
@@ -215,3 +249,25 @@ def test_who_has_a_cache_is_not_told_to_cache() -> None:
     assert "cache()" not in advice(tuned, {"stage": "Cache"}, {"stage": "Prefetch"}, starved=True)
     assert "cache()" not in advice({"stage": "TFRecord", "ceiling_per_s": 9.0, "bottleneck": True}, {"stage": "Cache"},
                                    {"stage": "Prefetch"})
+
+
+def test_a_shape_that_xla_compiles_for_is_not_told_to_be_hidden() -> None:
+    traces = {"count": 4, "retraces": 3, "worst": [
+        {"function": "f", "count": 3, "changed": "argument x: float32[8,4] → float32[7,4]", "age_s": 1.0}]}
+    plain = said("retracing", phases=phases(compile=0.5), traces=traces)
+    assert "input_signature=[…] with None" in plain
+    cause = {"phase": "compile", "detail": "XLA f", "share": 0.5}
+    by_xla = said("retracing", phases=phases(compile=0.5), traces=traces, top_cause=cause)
+    assert "input_signature=[…] with None" not in by_xla
+    assert "drop_remainder" in by_xla
+
+
+def test_of_stages_that_are_not_counted_yet_nothing_is_concluded() -> None:
+    assert "has not counted yet" in advice({"stage": "ParallelMap"}, {"stage": "Prefetch"})
+    assert "no stage takes as long" in advice({"stage": "ParallelMap", "ceiling_per_s": 900.0}, {"stage": "Prefetch"})
+
+
+def test_slow_steps_that_are_explained_are_no_finding_of_their_own() -> None:
+    uneven = {"step_ms": {"p50": 10.0, "p95": 20.0, "p99": 600.0}, "steps_per_s": 50.0}
+    assert "uneven-steps" in codes(quiet(phases=phases(compile=0.01), **uneven))
+    assert "uneven-steps" not in codes(quiet(phases=phases(compile=0.2), **uneven))

@@ -90,8 +90,16 @@ def test_says_that_a_rank_exited() -> None:
     assert "old" not in row_text(shot, 0)
 
 
+def test_a_rank_that_has_ended_stands_below_those_that_run() -> None:
+    ended = snapshots.rank(0, state="exited", rank_key="a", program="first.py")
+    runs = snapshots.rank(0, rank_key="b", program="second.py")
+    shot = snapshots.snapshot([ended, runs])
+    assert "training" in row_text(shot, 0)
+    assert "exited" in row_text(shot, 1)
+
+
 def test_says_where_a_stalled_rank_is_stuck() -> None:
-    assert "stuck in checkpoint for 6.9 s — ckpt-12000" in row_text(snapshots.eight_gpus(), 3)
+    assert "stuck in collective for 6.9 s" in row_text(snapshots.eight_gpus(), 3)
 
 
 def test_a_rank_at_work_has_no_cause() -> None:
