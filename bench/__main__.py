@@ -96,11 +96,11 @@ _MISSES = """## Where a budget is missed, and why
 
 - **Whole training, graph marks**: on a virtual machine of two shared cores, two blocks of the same steps differ by
   several percent, and a call of a `tf.function` by tens of microseconds. An interval that is wider than its budget
-  says that the machine can't tell; it neither shows the budget met nor broken. Of the shortest `fit` an earlier
-  run said more: 0.4 % at least. A step of `fit` has 13 events (1 µs of them); begin and end of a batch, with one
-  callback of the user's, then took 11.6 µs more than without hpcsampler, in Python, and take 5 to 7 µs more in C, in a
-  tight loop. What the sampler knows of its own cost (its thread's CPU time and a measured cost for each event, `overhead` in the snapshot) was 0.05
-  to 0.07 % of a core with two busy ranks.
+  says that the machine can't tell; it neither shows the budget met nor broken. Of the shortest `fit` an earlier run
+  said more: 0.4 % at least. A step of `fit` has 13 events (1 µs of them); begin and end of a batch, with one callback
+  of the user's, then took 11.6 µs more than without hpcsampler, in Python, and take 5 to 7 µs more in C, in a tight
+  loop. What the sampler knows of its own cost (its thread's CPU time and a measured cost for each event, `overhead` in
+  the snapshot) was 0.05 to 0.07 % of a core with two busy ranks.
 - **The sampler's threads**: two of them wake ten times a second, and each wake costs here about what a thread pays that
   does nothing else; sending less often would take it off, and cost as much latency. Runs before the hooks for phases
   and stages came gave 0.11 %.
