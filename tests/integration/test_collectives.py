@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.support.capture import Capture
 from tests.support.environment import environment
 from tests.support.workers import Workers
 
+MIRRORED = Path(__file__).parent / "workloads" / "mirrored.py"
 GRAPHS = Path(__file__).parent / "workloads" / "collective_graphs.py"
 
 
@@ -43,12 +45,13 @@ def test_arrivals_are_seen_on_all_ranks_under_one_name_and_results_are_the_same_
     assert ranks[0].totals_ns()[Phase.COLLECTIVE] >= 12 * 10e6
 
 
-def output(directory: Path, *arguments: str | Path) -> dict[str, object]:
+def output(directory: Path, *arguments: str | Path) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, *arguments], env=environment(directory), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True, timeout=120, check=True,
     )
-    return json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def test_replicas_of_one_process_do_not_wait_for_each_others_marks(tmp_path: Path) -> None:
@@ -58,3 +61,17 @@ def test_replicas_of_one_process_do_not_wait_for_each_others_marks(tmp_path: Pat
     marks = attached.pop("marks")
     assert attached == without
     assert marks == [4, True]
+
+
+def test_replicas_of_one_mirrored_strategy_wait_for_each_other_in_collectives(tmp_path: Path) -> None:
+    """From the first replica's arrival on: that one's device has nothing to do."""
+    with Capture(tmp_path) as capture:
+        line = output(tmp_path, MIRRORED)
+        capture.wait_for(lambda: any(rank.bye for rank in capture.ranks.values()))
+    (rank,) = capture.ranks.values()
+    span = rank.between(*line["bounds_ns"])
+    waited = line["waited_s"] / (span.wall_ns / 1e9)
+    assert waited > 0.15
+    assert waited - 0.02 < span.share(Phase.COLLECTIVE) < waited + 0.12  # and what the reduction itself takes
+    made = [record for record in rank.timeline().collectives(0, 0)[1] if record[2] == 2]
+    assert len(made) >= 40
