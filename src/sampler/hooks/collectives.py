@@ -1,8 +1,9 @@
 """Collectives of TensorFlow's own: when this rank arrives at each, and when it leaves.
 
 `MultiWorkerMirroredStrategy` and `MirroredStrategy` send all reductions and gathers through
-`CollectiveReplicaLauncher`, which gives each a running number when it is called. By that number the ranks find each other, so it is the same on all of them,
-whatever else happens: with the number of the group it names a collective across ranks, and needs no counting here.
+`CollectiveReplicaLauncher`, which gives each a running number when it is called. By that number the ranks find each
+other, so it is the same on all of them, whatever else happens: with the number of the group it names a collective
+across ranks, and needs no counting here.
 
 A mark in a graph with a collective on the CPU is safe from XLA: TensorFlow compiles none there. On GPUs it does, so
 there collectives are left alone.
