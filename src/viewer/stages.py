@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _MOST = 4
 """Stages that are shown: of the others there is nothing to fear."""
+_LEAST_WAIT = 0.05
+"""Where less of the time is waited for input, the stage with the lowest ceiling keeps nobody waiting."""
 _NAME_CELLS = 32
 _COLUMNS = (("ms each", 8), ("at once", 8), ("buffer", 9), ("out", 8), ("batches/s", 10))
 
@@ -26,9 +28,11 @@ def stage_lines(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> list[Lin
     title = fit(f"pipeline{_split(rank)}", _NAME_CELLS, glyphs)
     titles = title + "".join(fit(name, room, glyphs, right=True) for name, room in _COLUMNS)
     lines = [Line((Segment(titles, "quiet"),))]
+    waited = (number(inner(rank, "phases"), "input") or 0.0) >= _LEAST_WAIT
     for place in sorted(slowest):
         stage = stages[place]
-        bottleneck = stage.get("bottleneck") is True
+        lowest = stage.get("bottleneck") is True
+        bottleneck = lowest and waited
         text = fit(
             f"{glyphs.cursor if bottleneck else ' '} {clean(stage.get('stage'), glyphs)} "
             f"{clean(stage.get('name'), glyphs)}",
@@ -38,9 +42,10 @@ def stage_lines(rank: Mapping[str, Any], cells: int, glyphs: Glyphs) -> list[Lin
             fit(value or glyphs.absent, room, glyphs, right=True)
             for value, (_, room) in zip(_values(stage), _COLUMNS, strict=True)
         )
-        word = "  bottleneck"
-        marked = word if bottleneck and width(text + word) <= cells else ""  # the cursor says it, too
-        lines.append(Line((Segment(text, "bold" if bottleneck else ""), Segment(marked, "bold"))))
+        word = "  bottleneck" if bottleneck else "  lowest ceiling"
+        marked = word if lowest and width(text + word) <= cells else ""  # the cursor says it, too
+        style = "bold" if bottleneck else ""
+        lines.append(Line((Segment(text, style), Segment(marked, style or "quiet"))))
     return [line for line in lines if line.cells <= cells] or []
 
 

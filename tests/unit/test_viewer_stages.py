@@ -15,7 +15,7 @@ SHOWN = [
 
 
 def test_the_table_marks_the_bottleneck_and_fits() -> None:
-    rank = {"pipeline": SHOWN, "input_split": {"fetch": 0.25, "prep": 0.75, "evidence": {}}}
+    rank = {"phases": {"input": 0.3}, "pipeline": SHOWN, "input_split": {"fetch": 0.25, "prep": 0.75, "evidence": {}}}
     lines = [line.text for line in stage_lines(rank, 100, UNICODE)]
     assert "fetch 25 % prep 75 %" in lines[0]
     assert [line.strip().split()[0] for line in lines[1:]] == ["TFRecord", "▶", "Batch"]
@@ -23,6 +23,12 @@ def test_the_table_marks_the_bottleneck_and_fits() -> None:
     assert "▶ Map decode" in stage_lines(rank, 80, UNICODE)[2].text  # the word gives way, not the line
     for cells in (10, 40, 80, 200):
         assert all(line.cells <= cells for line in stage_lines(rank, cells, ASCII))
+
+
+def test_a_stage_that_nobody_waits_for_is_no_bottleneck() -> None:
+    lines = [line.text for line in stage_lines({"phases": {"input": 0.01}, "pipeline": SHOWN}, 100, UNICODE)]
+    assert lines[2].endswith("lowest ceiling")
+    assert "▶" not in "".join(lines)
 
 
 def test_what_is_no_pipeline_is_not_shown() -> None:
