@@ -1,8 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Keras's calls of its callbacks, timed: they bound its steps, and take time themselves."""
 
+import sys
+
 from cpython.object cimport PyObject_Call
-from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 from hpcsampler.ext._events cimport BEGIN, CALLBACK, END, EVALUATION, EXACT, STEP, here, is_recording, put
 
@@ -42,11 +44,17 @@ cdef class Batches:
             put(phase, END, here(), 0 if phase == STEP else self.key, done)
 
     def leave(self):
-        """An open batch comes to nothing: the data ended inside it, or an exception left it."""
+        """An open batch comes to nothing: an exception left it, or the data ended inside it.
+
+        Keras 3.3 tells no end where the data end inside steps_per_execution, though it trained with what came. That
+        the graph's marks have counted.
+        """
         cdef uint16_t phase = self.open_phase
+        cdef uint8_t exact
         if phase:
+            exact = EXACT if sys.exc_info()[0] is not None else 0
             self.open_phase = 0
-            put(phase, END, EXACT | here(), 0 if phase == STEP else self.key, 0)
+            put(phase, END, exact | here(), 0 if phase == STEP else self.key, 0)
 
 
 cdef int64_t ordinal(batch) except? -1:
