@@ -38,12 +38,20 @@ def first_frame(source: SnapshotSource, view: View, *, patience_s: float, color:
     if snapshot is None:
         yield None
         return
-    before = signal.signal(signal.SIGTERM, _end)
+    ended: list[int] = []
+
+    def end(number: int, _frame: object) -> NoReturn:
+        ended.append(128 + number)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         _write(_ENTER + _paint(snapshot, view, color=color))
         yield snapshot
     except BaseException:
         _write(_LEAVE)
+        if ended:  # inside an import, C code may make another exception of it
+            raise SystemExit(ended[0]) from None
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -63,7 +71,3 @@ def _paint(snapshot: Snapshot, view: View, *, color: bool) -> str:
 def _write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-def _end(number: int, _frame: object) -> NoReturn:
-    sys.exit(128 + number)
