@@ -87,7 +87,7 @@ def input_advice(
     if starved and not fetching:
         return _STARVED.format(cache="" if cached else _STARVED_CACHE)
     advice = _for_stage(bottleneck, fetching=fetching).format(
-        stage=" ".join(str(part) for part in (bottleneck["stage"], bottleneck.get("name")) if part),
+        stage=stage_name(bottleneck),
         parallelism=f"{bottleneck['parallelism']:g}" if "parallelism" in bottleneck else "unknown",
         waits=_WAITS,
         cache="" if cached else ", cache() after it",
@@ -96,6 +96,11 @@ def input_advice(
     if not _ahead([bottleneck, *behind]) and _PREFETCH not in advice:
         advice += f"; and {_PREFETCH}: nothing is made ahead now"
     return advice
+
+
+def stage_name(stage: Mapping[str, Any]) -> str:
+    """`ParallelMap decode`."""
+    return " ".join(str(part) for part in (stage["stage"], stage.get("name")) if part)
 
 
 def _for_stage(bottleneck: Mapping[str, Any], *, fetching: bool) -> str:

@@ -9,6 +9,8 @@ from typing import Any, Final, TypeAlias
 
 from hpcsampler.protocol.snapshot import WINDOW_S
 
+from .advice import stage_name
+
 Evidence: TypeAlias = dict[str, Any]
 """`value`, which the bounds are for, and every number that the sentence uses."""
 
@@ -79,18 +81,16 @@ def starves_input(view: View) -> bool:
 
     A stage that sleeps or reads waits long beside threads that wait little, whoever keeps the CPUs busy.
     """
-    delay, limit = run_delay(view), throttled(view)
-    long = delay is not None and delay["value"] >= max(DELAY[0], MOST_OF_IT * view.share("input"))
-    return long or (limit is not None and limit["value"] >= THROTTLED[0])
+    return starved(view, MOST_OF_IT * view.share("input"))
 
 
 MOST_OF_IT: Final = 0.5
 
 
-def starved(view: View) -> bool:
-    """Whether the rank lacks CPU time: more threads can't help it then."""
-    found = ((run_delay(view), DELAY), (throttled(view), THROTTLED))
-    return any(evidence is not None and evidence["value"] >= bounds[0] for evidence, bounds in found)
+def starved(view: View, least: float = 0.0) -> bool:
+    """Whether the rank lacks CPU time. least: seconds per second that its threads must wait to say so."""
+    found = ((run_delay(view), max(DELAY[0], least)), (throttled(view), THROTTLED[0]))
+    return any(evidence is not None and evidence["value"] >= bound for evidence, bound in found)
 
 
 # ---- one for each rule -----------------------------------------------------------------------------------------------
@@ -112,8 +112,7 @@ def input_wait(view: View) -> Evidence | None:
     stage = bottleneck(view)
     if stage is not None:
         evidence |= {"stage": stage["stage"], "ceiling_per_s": stage["ceiling_per_s"]}
-        name = " ".join(str(part) for part in (stage["stage"], stage.get("name")) if part)
-        evidence["where"] = f"; its slowest stage, {name}, can give {stage['ceiling_per_s']:.3g} batches/s"
+        evidence["where"] = f"; its slowest stage, {stage_name(stage)}, can give {stage['ceiling_per_s']:.3g} batches/s"
     elif view.get("top_cause", "phase") == "input" and view.get("top_cause", "detail"):
         evidence["where"] = f" ({view.get('top_cause', 'detail')})"
     return evidence

@@ -32,7 +32,7 @@ cdef class Batches:
     cdef begin(self, uint16_t phase, batch):
         self.first = ordinal(batch)
         self.open_phase = phase
-        put(phase, BEGIN, here(), 0 if phase == STEP else self.key, 0)
+        self.tell(phase, BEGIN, 0, 0)
 
     cdef end(self, uint16_t phase, batch):
         """Both ends of what is executed at once are told as indices; with steps_per_execution > 1 it is this many
@@ -41,7 +41,7 @@ cdef class Batches:
         cdef int64_t done = last - self.first + 1 if 0 <= self.first <= last else 1
         if self.open_phase == phase:
             self.open_phase = 0
-            put(phase, END, here(), 0 if phase == STEP else self.key, done)
+            self.tell(phase, END, 0, done)
 
     def leave(self):
         """An open batch comes to nothing: an exception left it, or the data ended inside it.
@@ -50,11 +50,12 @@ cdef class Batches:
         the graph's marks have counted.
         """
         cdef uint16_t phase = self.open_phase
-        cdef uint8_t exact
         if phase:
-            exact = EXACT if sys.exc_info()[0] is not None else 0
             self.open_phase = 0
-            put(phase, END, exact | here(), 0 if phase == STEP else self.key, 0)
+            self.tell(phase, END, EXACT if sys.exc_info()[0] is not None else 0, 0)
+
+    cdef void tell(self, uint16_t phase, uint8_t kind, uint8_t flags, int64_t value) noexcept:
+        put(phase, kind, flags | here(), 0 if phase == STEP else self.key, value)
 
 
 cdef int64_t ordinal(batch) except? -1:
